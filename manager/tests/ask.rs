@@ -196,7 +196,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     assert_eq!(moved, [json!([FLOW, "new", null, 408]), json!([FLOW, "moved", 408, 12])]);
     let hop: Vec<_> = bed
         .events(
-            &[&["--from", "10m", "--kind", "hop-latency", "--switch", "spine", "--flow", FLOW][..], &names]
+            &[&["--since", "10m", "--kind", "hop-latency", "--switch", "spine", "--flow", FLOW][..], &names]
                 .concat(),
         )
         .iter()

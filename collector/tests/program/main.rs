@@ -156,7 +156,8 @@ fn commands_answer_for_people_and_for_programs() {
     insta::assert_snapshot!("query_path", collector.text(&["query", "path", FLOW, "abcd"]));
     insta::assert_snapshot!("query_counter", collector.text(&["query", "counter", FLOW, "abcd"]));
     insta::assert_snapshot!("query_sketch", collector.text(&["query", "sketch", "--epoch", "3", FLOW]));
-    insta::assert_snapshot!("tail", collector.text(&["tail", "--from-start", "--once"]));
+    insta::assert_snapshot!("tail", collector.text(&["tail", "--once"]));
+    assert_eq!(collector.text(&["tail", "--once"]), collector.text(&["tail", "--once", "--from-start"]));
     let stores = collector.json(&["stores"]);
     assert_eq!(stores.as_array().unwrap().len(), default_stores().len());
     assert_eq!(stores[2]["used"], 3);

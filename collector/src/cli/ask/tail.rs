@@ -19,7 +19,7 @@ use super::client_flags::ClientFlags;
 Examples:
   dta-collector tail           new entries of list 0
   dta-collector tail --store events --list 3 --from-start
-  dta-collector tail --from-start --once -o json | jq .entry
+  dta-collector tail --once -o json | jq .entry    what is there now
   dta-collector tail --list 3 --at -1h             the epoch of an hour ago
   dta-collector tail --since 2026-11-24T14:00 --until 2026-11-24T15:00
 
@@ -54,7 +54,7 @@ struct TailEntriesArgs {
     /// Begin with the batch of this sequence
     #[arg(long, value_name = "SEQUENCE", conflicts_with = "from_start", value_parser = clap::value_parser!(u32).range(1..))]
     from_sequence: Option<u32>,
-    /// Stop when everything that is there has been read
+    /// Print what is there now, then end
     #[arg(long)]
     once: bool,
     /// The entries of the epoch of this moment, of a store with epochs: 2026-11-24T14:00, or -1h
@@ -102,7 +102,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let request = TailRequest {
         store: args.store,
         list: args.list,
-        from_start: args.from_start,
+        from_start: args.from_start || args.once && args.from_sequence.is_none(),
         until_caught_up: args.once,
         from_sequence: args.from_sequence.unwrap_or(0),
     };

@@ -1,8 +1,6 @@
 //! `dta-collector tail events`
 
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dta_cli::CommandStatus;
 use dta_cli::output::{self, OutputFlag};
@@ -11,10 +9,9 @@ use dta_export::names::Names;
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::SwitchNumber;
-use dta_rpc::Ask;
+use dta_rpc::{Ask, ClientError};
 use dta_views::int::event::Filter;
 use dta_views::int::event_reader::{EventLine, EventReader, PastEvents};
-use dta_views::int::moment;
 
 use super::client_flags::ClientFlags;
 use crate::cli::names_flag::NamesFlag;
@@ -25,12 +22,12 @@ Follows the lists of int-events and prints a line for each event: time, kind, fl
 Examples:
   dta-collector tail events
   dta-collector tail events -n 20 --once            the last 20
-  dta-collector tail events --kind drop,loop --from 10m
+  dta-collector tail events --kind drop,loop --since 10m
   dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json
   dta-collector tail events --kind drop --at -1h     in the epoch of an hour ago
   dta-collector tail events --since 2026-11-24T14:00 --until 2026-11-24T15:00
 
-Past events in the rings are printed in order of time, new ones as they come. What could not be read is printed on separate lines. With --at and --since, a line names each epoch before the events that came in it, and others name what is not kept, and what will only be there once the epoch is written. Exit status 3: there are no such events then.";
+Past events in the rings are printed in order of time, new ones as they come. What could not be read is printed on separate lines. Where int-events has epochs, with --at and --since a line names each epoch before the events that came in it, and others name what is not kept, and what will only be there once the epoch is written. Exit status 3: there are no such events then.";
 
 #[derive(clap::Args)]
 pub(super) struct TailEventsArgs {
@@ -47,22 +44,19 @@ pub(super) struct TailEventsArgs {
     #[arg(long, value_name = "SWITCH")]
     switch: Option<String>,
     /// Begin with the oldest events that the rings hold
-    #[arg(long, conflicts_with_all = ["from", "number"])]
+    #[arg(long, conflicts_with = "number")]
     from_start: bool,
-    /// Begin this long ago, as 30s, 10m or 2h
-    #[arg(long, value_name = "WHEN")]
-    from: Option<Ago>,
     /// Begin with the last N past events
     #[arg(long, short, value_name = "N")]
     number: Option<usize>,
-    /// Stop when everything that is there has been read
+    /// Print what is there now, then end
     #[arg(long)]
     once: bool,
     /// The events that came in the epoch of this moment, where int-events has epochs: 2026-11-24T14:00, or -1h
     #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = FOLLOWING)]
     at: Option<u64>,
-    /// The events of all epochs from this moment on
-    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = FOLLOWING, conflicts_with = "at")]
+    /// The events from this moment on, such as 10m: of all epochs since then or, without epochs, those in the rings
+    #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, conflicts_with_all = ["from_start", "number", "at"], alias = "from")]
     since: Option<u64>,
     /// With --since: only up to this moment [default: now]
     #[arg(long, value_name = "MOMENT", value_parser = dta_files::moment::parse_moment, allow_hyphen_values = true, requires = "since")]
@@ -74,28 +68,7 @@ pub(super) struct TailEventsArgs {
 }
 
 /// What is said of lists that are followed, and not of past ones.
-const FOLLOWING: [&str; 4] = ["from_start", "from", "number", "once"];
-
-/// A time in the past.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ago(Duration);
-
-impl FromStr for Ago {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "must be a time such as 30s, 10m or 2h (from the start: --from-start)".to_owned();
-        let unit = match text.chars().last() {
-            Some('s') => 1,
-            Some('m') => 60,
-            Some('h') => 3600,
-            Some('d') => 86_400,
-            _ => return Err(wrong()),
-        };
-        let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-        number.checked_mul(unit).map(|seconds| Self(Duration::from_secs(seconds))).ok_or_else(wrong)
-    }
-}
+const FOLLOWING: [&str; 3] = ["from_start", "number", "once"];
 
 pub(super) fn run(what: TailEventsArgs) -> anyhow::Result<CommandStatus> {
     let names = what.names.read()?;
@@ -106,7 +79,19 @@ pub(super) fn run(what: TailEventsArgs) -> anyhow::Result<CommandStatus> {
     super::block_on(async {
         let ask: Arc<dyn Ask> = Arc::new(what.client.connect_all().await?);
         if let Some(span) = super::asked_span(what.at, what.since, what.until) {
-            let has_events = reader.read_epoch_events(&ask, span, each).await?;
+            let has_events = match reader.read_epoch_events(&ask, span, each).await {
+                // Without epochs, events have their own times.
+                Err(error) if what.since.is_some() && is_without_epochs(&error) => {
+                    let mut has_events = false;
+                    let each = |line: EventLine| {
+                        has_events |= matches!(line, EventLine::Event(_));
+                        each(line)
+                    };
+                    reader.read_past_events(&ask, PastEvents::Within(span), each).await?;
+                    has_events
+                }
+                has_events => has_events?,
+            };
             return Ok(if has_events { CommandStatus::Done } else { CommandStatus::Absent });
         }
         let last = reader.read_past_events(&ask, what.past_events(), each).await?;
@@ -119,16 +104,16 @@ pub(super) fn run(what: TailEventsArgs) -> anyhow::Result<CommandStatus> {
 
 impl TailEventsArgs {
     fn past_events(&self) -> PastEvents {
-        match (self.from, self.number) {
-            (Some(Ago(ago)), _) => {
-                let ago = ago.as_nanos().try_into().unwrap_or(u64::MAX);
-                PastEvents::Since(moment::now().saturating_sub(ago))
-            }
-            (None, Some(most)) => PastEvents::Newest(most),
-            (None, None) if self.from_start || self.once => PastEvents::Since(0),
-            (None, None) => PastEvents::None,
+        match self.number {
+            Some(most) => PastEvents::Newest(most),
+            None if self.from_start || self.once => PastEvents::Newest(usize::MAX),
+            None => PastEvents::None,
         }
     }
+}
+
+fn is_without_epochs(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ClientError>().is_some_and(ClientError::is_unimplemented)
 }
 
 fn number_of(switch: &str, names: &Names) -> anyhow::Result<u32> {
@@ -148,22 +133,4 @@ fn print_line(line: &EventLine, output: OutputFlag) -> anyhow::Result<()> {
         dta_cli::print_line(text)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_beginning_is_a_time() {
-        let ago = |seconds| Ok(Ago(Duration::from_secs(seconds)));
-        assert_eq!(
-            ["30s", "10m", "2h", "1d"].map(|text| text.parse::<Ago>()),
-            [30, 600, 7200, 86_400].map(ago)
-        );
-        assert!("start".parse::<Ago>().unwrap_err().contains("--from-start"));
-        for text in ["", "m", "10", "-5m", "now", "99999999999999999999s", "9999999999999999999d", "1µ"] {
-            assert!(text.parse::<Ago>().unwrap_err().contains("30s"), "{text}");
-        }
-    }
 }

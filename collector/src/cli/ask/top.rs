@@ -18,7 +18,8 @@ use crate::cli::names_flag::NamesFlag;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  dta-collector top                        the slowest flows
+  dta-collector top                        the slowest flows, or the largest if no latency is known
+  dta-collector top --by bytes             the largest flows
   dta-collector top --by drops -n 5
   dta-collector top --at -1h               by the latencies of an hour ago
   dta-collector top --by reports --prefix 10.0.0.0/8 --watch
@@ -28,9 +29,9 @@ Stores cannot list their keys. Flows come from the key directory (list 3 of int-
 
 Without int-events, flows come from the only append store whose entries are keys (16 bytes), and figures from the store that has the name of the ranking: so `top --by bytes` works on what `dta-manager run-testbed --keep` left.")]
 pub(in crate::cli) struct Args {
-    /// What flows are ranked by
-    #[arg(long, short, default_value = "latency", value_parser = dta_cli::one_of_names::<By>(&By::NAMES), conflicts_with = "store")]
-    by: By,
+    /// What flows are ranked by [default: the first of latency, bytes, packets, reports and drops that is known of a flow]
+    #[arg(long, short, value_parser = dta_cli::one_of_names::<By>(&By::NAMES), conflicts_with = "store")]
+    by: Option<By>,
     /// Rank by this store instead: counts (key-increment), or values (key-write), whose first 4 bytes are the number
     #[arg(long, value_name = "STORE")]
     store: Option<String>,

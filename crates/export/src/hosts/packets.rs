@@ -152,7 +152,7 @@ impl Translations {
 
 /// Groups records by packet: those with the same digest, or with digests that address translation turned into each
 /// other.
-fn group_by_packet(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
+pub fn group_by_packet(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
     let translations = Translations::from_records(packets);
     let mut at: HashMap<u64, usize> = HashMap::new();
     let mut groups: Vec<Vec<PacketRecord>> = Vec::new();

@@ -115,6 +115,10 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
             ),
         );
     }
+    if let Some(traced) = report.traced {
+        let packets = format_count(traced, "packet", "packets");
+        fact("traced", format!("{packets} by hosts: dta-collector trace '{}'", report.flow));
+    }
     for told in &report.stores {
         let what = match (&told.path, told.counted, &told.value) {
             (Some(hops), ..) => {
@@ -300,6 +304,7 @@ mod tests {
                 latency: Some(3000),
                 age_seconds: Some(1.0),
             }),
+            traced: None,
             stores: vec![
                 StoreAnswer { store: "bytes".into(), counted: Some(1500), ..StoreAnswer::default() },
                 StoreAnswer {

@@ -76,8 +76,8 @@ pub enum PastEvents {
     /// None. The lists are read all the same, to learn the keys and where the lists end.
     #[default]
     None,
-    /// Those from this time on, in nanoseconds since 1970.
-    Since(u64),
+    /// Those of these moments.
+    Within(Span),
     /// The newest ones.
     Newest(usize),
 }
@@ -112,10 +112,14 @@ impl EventReader {
         past: PastEvents,
         mut each: impl FnMut(EventLine) -> Result<(), E>,
     ) -> Result<[u32; LISTS], E> {
-        let (since, most) = match past {
-            PastEvents::None => (u64::MAX, 0),
-            PastEvents::Since(since) => (since, usize::MAX),
-            PastEvents::Newest(most) => (0, most),
+        let (span, most) = match past {
+            PastEvents::None => (Span::default(), 0),
+            PastEvents::Within(span) => (span, usize::MAX),
+            PastEvents::Newest(most) => (Span::default(), most),
+        };
+        let is_within = |time: u64| {
+            let millis = time / 1_000_000;
+            millis >= span.since && (span.until == 0 || millis < span.until)
         };
         let mut last = [0; LISTS];
         let mut missed = [Lost::default(); LISTS];
@@ -127,7 +131,7 @@ impl EventReader {
             if past == PastEvents::None {
                 return of_batch.for_each(drop);
             }
-            events.extend(of_batch.filter(|event| event.time.is_none_or(|time| time >= since)));
+            events.extend(of_batch.filter(|event| event.time.is_none_or(is_within)));
             // Rings may have many times as many events as are wanted.
             if events.len() / 2 > most {
                 keep_newest(&mut events, most);

@@ -15,12 +15,14 @@ use dta_proto::telemetry::{
     self, InterfaceCounter, Metric, SwitchNumber, SwitchPath, TelemetryEntry, TimedValue, list, store,
 };
 use dta_proto::to_hex_digits;
+use dta_proto::trace::store as trace_store;
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, AskKeys, Policy};
 use serde::Serialize;
 
 use super::stores::{self, StoreCatalog};
 use super::{IntError, moment};
+use crate::trace::read::count_sampled_packets;
 
 /// Stores of DTA reports to query, in addition to those for INT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,6 +177,8 @@ pub struct FlowSummary {
     pub sampling: Option<Measured>,
     pub drops: Vec<FlowDropCount>,
     pub congested: Option<Congested>,
+    /// Sampled packets that hosts traced, of which [`crate::trace`] knows more; `None` = none.
+    pub traced: Option<u64>,
     /// The contents of stores of DTA reports.
     pub stores: Vec<StoreAnswer>,
     /// What is unknown, and why, in sentences.
@@ -248,13 +252,28 @@ impl FlowQuery {
     ) -> Result<Vec<FlowSummary>, IntError> {
         let mut scan = self.scan_events(flows, catalog).await?;
         let mut reports = Vec::with_capacity(flows.len());
-        for flow in flows {
+        let traced = self.count_traced_packets(flows, catalog).await?;
+        for (flow, traced) in flows.iter().zip(traced) {
             let mut report = self.summarize_flow(flow, catalog, &mut scan).await?;
+            report.traced = (traced > 0).then_some(traced);
+            report.found |= traced > 0;
             report.unknown = silent.to_vec();
             list_unknowns(&mut report, all, catalog, &scan.missed);
             reports.push(report);
         }
         Ok(reports)
+    }
+
+    /// How many packets of each flow hosts traced, which is known of now alone.
+    async fn count_traced_packets(
+        &self,
+        flows: &[Flow],
+        catalog: &StoreCatalog,
+    ) -> Result<Vec<u64>, IntError> {
+        if self.at.is_some() || !catalog.has_store(trace_store::EVENTS, Primitive::Append) {
+            return Ok(vec![0; flows.len()]);
+        }
+        Ok(count_sampled_packets(&*self.ask, flows).await?)
     }
 
     /// The moment of what is asked, in nanoseconds since 1970.
@@ -285,7 +304,8 @@ impl FlowQuery {
                 )));
             }
         }
-        if !catalog.has_int_stores() && self.dta == DtaStores::default() {
+        let is_traced = self.at.is_none() && catalog.has_store(trace_store::EVENTS, Primitive::Append);
+        if !catalog.has_int_stores() && self.dta == DtaStores::default() && !is_traced {
             return Err(IntError::NoStore(format!(
                 "this collector has no stores for INT (int-...); name stores of DTA reports with --paths, --counters and --values; it has {}",
                 catalog.store_names()
@@ -361,6 +381,7 @@ impl FlowQuery {
                 age_seconds: moment::age_in_seconds(*time, now),
                 ..last.clone()
             }),
+            traced: None,
             stores: Vec::new(),
             unknown: Vec::new(),
         };
@@ -774,6 +795,7 @@ mod tests {
     use dta_proto::control::{CounterAnswer, PathAnswer};
     use dta_proto::store::StoreKind;
     use dta_proto::telemetry::{Location, Why};
+    use dta_proto::trace::{self, PacketSighting, TraceEntry};
 
     use super::*;
     use crate::fake::Fake;
@@ -809,6 +831,28 @@ mod tests {
         let why =
             "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX)";
         assert!(of.unknown.iter().any(|told| told.starts_with(why)), "{:?}", of.unknown);
+    }
+
+    #[tokio::test]
+    async fn what_hosts_traced_of_a_flow_is_named() {
+        let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
+        let other = Flow { sport: 7, ..flow };
+        let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+        let mut fake = Fake::with_stores([(trace_store::EVENTS, events)]);
+        // The second host sees a packet of the first again.
+        let packets = [(1, 11), (1, 12), (2, 12)].map(|(host, digest)| {
+            let seen = PacketSighting { flow: flow.to_key(), digest, host, ..PacketSighting::default() };
+            TraceEntry::Packet { seen, points: 1, left: digest }.to_bytes().to_vec()
+        });
+        fake.add(trace_store::EVENTS, trace::list::PACKETS, packets);
+        let query =
+            FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default(), at: None };
+        let reports = query.summarize_flows(&[flow, other]).await.unwrap();
+        let known: Vec<_> = reports.iter().map(|report| (report.found, report.traced)).collect();
+        assert_eq!(known, [(true, Some(2)), (false, None)]);
+        let drawn = super::super::draw::flow_lines(&reports[0]).join("\n");
+        let advice = "2 packets by hosts: dta-collector trace '10.0.0.1:5000->10.0.0.2:5000/udp'";
+        assert!(drawn.split_whitespace().collect::<Vec<_>>().join(" ").contains(advice), "{drawn}");
     }
 
     #[tokio::test]

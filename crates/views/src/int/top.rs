@@ -27,11 +27,10 @@ use crate::epoch::EpochSummary;
 
 dta_proto::named! {
     /// What flows are ranked by.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum By {
         /// Nanoseconds through all hops, as last reported.
-        #[default]
         Latency: "latency",
         /// Drops, for any reason.
         Drops: "drops",
@@ -46,6 +45,26 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(By);
 
+/// What flows are ranked by if nothing is asked for: the first for which some flow has a figure.
+const PREFERRED: [By; 5] = [By::Latency, By::Bytes, By::Packets, By::Reports, By::Drops];
+
+impl By {
+    /// The store of its figures for INT and flow records, and that store's primitive.
+    fn telemetry_store(self) -> (&'static str, Primitive) {
+        match self {
+            Self::Latency => (store::VALUES, Primitive::KeyWrite),
+            _ => (store::COUNTERS, Primitive::KeyIncrement),
+        }
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Latency => "latencies",
+            _ => self.name(),
+        }
+    }
+}
+
 /// Where the flows come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
@@ -59,7 +78,8 @@ pub enum Keys {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criteria {
-    pub by: By,
+    /// `None` = the first of latency, bytes, packets, reports and drops for which some flow has a figure.
+    pub by: Option<By>,
     pub most: usize,
     /// Only flows with an end in it.
     pub prefix: Option<Prefix>,
@@ -75,7 +95,7 @@ pub struct Criteria {
 impl Default for Criteria {
     fn default() -> Self {
         Self {
-            by: By::Latency,
+            by: None,
             most: 10,
             prefix: None,
             keys: Keys::default(),
@@ -197,7 +217,7 @@ impl Ranking {
     }
 
     /// Ranks by something else; known flows stay.
-    pub fn set_criterion(&mut self, by: By) {
+    pub fn set_criterion(&mut self, by: Option<By>) {
         self.criteria.by = by;
     }
 
@@ -208,29 +228,33 @@ impl Ranking {
     pub async fn rank_flows(&mut self) -> Result<Top, IntError> {
         let catalog = StoreCatalog::fetch_from(&*self.ask).await?;
         let (keys, is_directory) = self.read_keys(&catalog).await?;
-        let figures = self.select_figures(&catalog, is_directory)?;
-        let by = self.criteria.store.clone().unwrap_or_else(|| self.criteria.by.name().to_owned());
         let mut flows = self.known_flows();
         if let Some(prefix) = self.criteria.prefix {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
         }
         let known = flows.len() as u64;
-        let mut rows = self.figure_rows(&figures, &flows).await?;
-        let (store, _) = figures;
+        let (by, store, mut rows) = match &self.criteria.store {
+            Some(name) => {
+                let figures = named_figures(&catalog, name)?;
+                let rows = self.figure_rows(By::Reports, &figures, &flows).await?;
+                (name.clone(), figures.0, rows)
+            }
+            None => {
+                let (by, store, rows) = self.rank_by_criterion(&catalog, is_directory, &flows).await?;
+                (by.name().to_owned(), store, rows)
+            }
+        };
         let mut others = Vec::new();
-        if rows.is_empty() && !flows.is_empty() && self.criteria.store.is_none() {
-            let asked = self.criteria.by;
+        if let (Some(asked), true, false, None) =
+            (self.criteria.by, rows.is_empty(), flows.is_empty(), &self.criteria.store)
+        {
             for other in By::ALL.into_iter().filter(|by| *by != asked) {
-                self.criteria.by = other;
-                let found = match self.select_figures(&catalog, is_directory) {
-                    Ok(figures) => self.figure_rows(&figures, &flows).await,
-                    Err(error) => Err(error),
-                };
-                if found.is_ok_and(|rows| !rows.is_empty()) {
+                if let Some(figures) = self.find_figures(&catalog, is_directory, other)
+                    && self.figure_rows(other, &figures, &flows).await.is_ok_and(|rows| !rows.is_empty())
+                {
                     others.push(other.name());
                 }
             }
-            self.criteria.by = asked;
         }
         let epoch = match self.criteria.at {
             Some(at) => {
@@ -266,8 +290,9 @@ impl Ranking {
                     (Some((name, _)), None) => name.to_owned(),
                     _ => {
                         let what = format!(
-                            "this collector has no store {} that lists flows: name an append store whose entries are keys (16 \
-                             bytes) with --keys, or a file of flows with --flows; it has {}",
+                            "no list of flows here: neither {}, which INT and flow records fill, nor one append store whose \
+                             entries are keys (16 bytes); name a store of keys with --keys, or a file of flows with --flows \
+                             (this collector has {})",
                             store::EVENTS,
                             catalog.store_names()
                         );
@@ -351,65 +376,79 @@ impl Ranking {
         Ok(())
     }
 
-    fn select_figures(&self, catalog: &StoreCatalog, is_directory: bool) -> Result<Figures, IntError> {
-        let Criteria { by, store: named, .. } = &self.criteria;
-        if let Some(name) = named {
-            return match catalog.find_store(name).map(|spec| &spec.kind) {
-                Some(StoreKind::KeyIncrement { .. }) => Ok((name.clone(), Primitive::KeyIncrement)),
-                Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok((name.clone(), Primitive::KeyWrite)),
-                Some(_) => Err(IntError::NoStore(format!(
-                    "store {name} has no figures to rank by: name a key-increment store, or a key-write store with values of at least 4 bytes"
-                ))),
-                None => Err(IntError::NoStore(format!(
-                    "there is no store {name}; there are {}",
-                    catalog.store_names()
-                ))),
-            };
-        }
-        let (name, primitive) = match by {
-            By::Latency => (store::VALUES, Primitive::KeyWrite),
-            _ => (store::COUNTERS, Primitive::KeyIncrement),
-        };
-        if is_directory || matches!(self.criteria.keys, Keys::These(_)) && catalog.has_store(name, primitive)
-        {
-            if !catalog.has_store(name, primitive) {
-                let what =
-                    format!("this collector has no store {name}, which has the {}s of flows", by.name());
-                return Err(IntError::NoStore(what));
+    /// The flows with a figure, by what was asked for or, if nothing was, by what some flow has a figure for.
+    async fn rank_by_criterion(
+        &self,
+        catalog: &StoreCatalog,
+        is_directory: bool,
+        flows: &BTreeMap<Key, KnownFlow>,
+    ) -> Result<(By, String, Vec<RankedFlow>), IntError> {
+        let candidates = self.criteria.by.map_or(PREFERRED.to_vec(), |by| vec![by]);
+        let mut without_rows = Err(self.missing_figures(catalog, is_directory));
+        for by in candidates {
+            let Some(figures) = self.find_figures(catalog, is_directory, by) else { continue };
+            match self.figure_rows(by, &figures, flows).await {
+                Ok(rows) if !rows.is_empty() => return Ok((by, figures.0, rows)),
+                Ok(rows) => without_rows = without_rows.or(Ok((by, figures.0, rows))),
+                // Some stores may have epochs, and others none.
+                Err(error) if self.criteria.at.is_some() => without_rows = without_rows.or(Err(error)),
+                Err(error) => return Err(error),
             }
-            return Ok((name.into(), primitive));
         }
-        // Keys of DTA reports: a store that has the name of the ranking.
-        let primitive_of = |by: By| {
-            [Primitive::KeyIncrement, Primitive::KeyWrite]
-                .into_iter()
-                .find(|of| catalog.has_store(by.name(), *of))
-        };
-        if let Some(primitive) = primitive_of(*by) {
-            return Ok((by.name().into(), primitive));
+        without_rows
+    }
+
+    /// The store with figures of flows: one for INT and flow records or, for keys of DTA reports, one that has the name of
+    /// the ranking.
+    fn find_figures(&self, catalog: &StoreCatalog, is_directory: bool, by: By) -> Option<Figures> {
+        let (name, primitive) = by.telemetry_store();
+        if (is_directory || matches!(self.criteria.keys, Keys::These(_)))
+            && catalog.has_store(name, primitive)
+        {
+            return Some((name.to_owned(), primitive));
         }
-        let is_there = |by: &By| primitive_of(*by).is_some();
+        if is_directory {
+            return None;
+        }
+        let primitives = [Primitive::KeyIncrement, Primitive::KeyWrite];
+        let primitive = primitives.into_iter().find(|primitive| catalog.has_store(by.name(), *primitive))?;
+        Some((by.name().to_owned(), primitive))
+    }
+
+    /// Why flows cannot be ranked, and by what they can be.
+    fn missing_figures(&self, catalog: &StoreCatalog, is_directory: bool) -> IntError {
+        let by = self.criteria.by;
+        let is_there = |by: &By| self.find_figures(catalog, is_directory, *by).is_some();
         let others: Vec<_> = By::ALL.into_iter().filter(is_there).map(By::name).collect();
-        let others = match &others[..] {
-            [] => String::new(),
-            others => format!("; try --by {}", others.join(" or --by ")),
+        let advice = match &others[..] {
+            [] => "name a store of counts (key-increment) or values (key-write) with --store".to_owned(),
+            others => format!("try --by {}", others.join(" or --by ")),
         };
-        Err(IntError::NoStore(format!(
-            "nothing here is stored by {}{others}; or name a store of such values with --store (this collector has {})",
-            by.name(),
-            catalog.store_names()
-        )))
+        let why = match by {
+            None => "no figures of flows here".to_owned(),
+            Some(by) => match catalog.find_store(by.name()) {
+                Some(spec) if !is_directory => format!(
+                    "store {} is of {}, which answers for one key at a time and is not ranked",
+                    spec.name,
+                    spec.primitive()
+                ),
+                _ => format!("no {} here", by.plural()),
+            },
+        };
+        let stores = catalog.store_names();
+        IntError::NoStore(format!("{why}; {advice} (this collector has {stores})"))
     }
 
     /// The flows that have a figure.
     async fn figure_rows(
         &self,
+        by: By,
         (store, primitive): &Figures,
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
         match primitive {
             Primitive::KeyWrite => self.latencies(store, flows).await,
-            _ => self.count_rows(store, flows).await,
+            _ => self.count_rows(by, store, flows).await,
         }
     }
 
@@ -435,6 +474,8 @@ impl Ranking {
                     known.drops.push(key);
                 }
                 Some(Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. }) => {}
+                // The name of an interface.
+                None if key.0.ends_with(b"ifnm") => {}
                 // A key in a key store may not be an IPv4 flow.
                 None => drop(flows.entry(key).or_default()),
             }
@@ -467,6 +508,7 @@ impl Ranking {
 
     async fn count_rows(
         &self,
+        by: By,
         name: &str,
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
@@ -475,7 +517,7 @@ impl Ranking {
         let mut keys: Vec<Key> = Vec::new();
         let mut ends = Vec::with_capacity(flows.len());
         for (key, known) in flows {
-            match (is_int, self.criteria.by, known.flow) {
+            match (is_int, by, known.flow) {
                 (false, ..) | (true, By::Reports | By::Latency, _) => keys.push(*key),
                 (true, By::Drops, _) => keys.extend(&known.drops),
                 (true, By::Packets, Some(flow)) => keys.push(telemetry::packets_key(&flow)),
@@ -505,6 +547,22 @@ impl Ranking {
     }
 }
 
+/// The figures in a store that was named.
+fn named_figures(catalog: &StoreCatalog, name: &str) -> Result<Figures, IntError> {
+    match catalog.find_store(name).map(|spec| &spec.kind) {
+        Some(StoreKind::KeyIncrement { .. }) => Ok((name.to_owned(), Primitive::KeyIncrement)),
+        Some(StoreKind::KeyWrite { value_len: 4.., .. }) => Ok((name.to_owned(), Primitive::KeyWrite)),
+        Some(kind) => Err(IntError::NoStore(format!(
+            "store {name} is of {}, which has no figures to rank by: name a key-increment store, or a key-write store with \
+             values of at least 4 bytes",
+            kind.primitive().canonical_name()
+        ))),
+        None => {
+            Err(IntError::NoStore(format!("there is no store {name}; there are {}", catalog.store_names())))
+        }
+    }
+}
+
 #[derive(Default)]
 struct KnownFlow {
     flow: Option<Flow>,
@@ -530,7 +588,7 @@ mod tests {
         fake.add("keys", 0, [flow.to_key().0.to_vec()]);
         fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let fake = Arc::new(fake);
-        let criteria = Criteria { by: By::Bytes, ..Criteria::default() };
+        let criteria = Criteria { by: Some(By::Bytes), ..Criteria::default() };
         let mut ranking = Ranking::new(fake.clone(), criteria);
         for generation in [1, 1, 2] {
             fake.generation.store(generation, Ordering::Relaxed);
@@ -549,7 +607,7 @@ mod tests {
         fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let ask = Arc::new(fake);
         let rank = async |by| {
-            let criteria = Criteria { by, keys: Keys::These(vec![flow]), ..Criteria::default() };
+            let criteria = Criteria { by: Some(by), keys: Keys::These(vec![flow]), ..Criteria::default() };
             Ranking::new(ask.clone(), criteria).rank_flows().await
         };
         let top = rank(By::Packets).await.unwrap();

@@ -6,4 +6,4 @@
 
 pub mod draw;
 pub mod flow;
-mod read;
+pub(crate) mod read;

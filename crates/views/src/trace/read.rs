@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use dta_export::hosts::packets::{DropRecord, HostNames, PacketRecord, TracedPacket, with_points};
+use dta_export::hosts::packets::{
+    DropRecord, HostNames, PacketRecord, TracedPacket, group_by_packet, with_points,
+};
 use dta_export::source::{EntryBatch, Lost};
 use dta_proto::control::TailRequest;
+use dta_proto::key::Flow;
 use dta_proto::trace::{Books, PacketSighting, TraceEntry, list, store};
 use dta_rpc::{Ask, ClientError};
 
@@ -31,8 +34,15 @@ pub(super) struct TraceEvents {
 impl TraceEvents {
     /// Reads the lists as far as they go.
     pub(super) async fn read_from(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
+        Self::read_lists(ask, 0..list::COUNT).await
+    }
+
+    async fn read_lists(
+        ask: &dyn Ask,
+        lists: impl IntoIterator<Item = u32>,
+    ) -> Result<TraceEvents, ClientError> {
         let mut events = TraceEvents::default();
-        for list in 0..list::COUNT {
+        for list in lists {
             // From the very first batch, so that those that the ring no longer holds are counted.
             let request = TailRequest {
                 store: store::EVENTS.to_owned(),
@@ -66,6 +76,17 @@ impl TraceEvents {
             }
         }
     }
+}
+
+/// How many sampled packets of each of these flows hosts reported.
+pub(crate) async fn count_sampled_packets(ask: &dyn Ask, flows: &[Flow]) -> Result<Vec<u64>, ClientError> {
+    let events = TraceEvents::read_lists(ask, [list::PACKETS]).await?;
+    let groups = group_by_packet(&events.packets);
+    let count = |flow: &Flow| {
+        let key = flow.to_key();
+        groups.iter().filter(|group| group.iter().any(|record| record.seen.flow == key)).count() as u64
+    };
+    Ok(flows.iter().map(count).collect())
 }
 
 /// The packets with known points, the number of all, and the number of visits to hosts whose paths were overwritten.
