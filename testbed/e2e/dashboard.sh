@@ -48,17 +48,17 @@ eventually sh -c "'$DTA_BIN/dta-collector' sessions list --collector $collector 
 key='10.0.0.1:5000->10.0.0.2:5000/udp'
 # The session opens a moment before the translator is programmed, so the first report may come too early.
 lands() {
-    "$DTA_BIN/dta-reporter" send key-write --to 127.0.0.1:41152 --store 1 --key "$key" --value 0x68656c6c6f20776f726c6421
+    "$DTA_BIN/dta-reporter" send key-write --translator 127.0.0.1:41152 --store 1 --key "$key" --value 0x68656c6c6f20776f726c6421
     sleep 0.2
     "$DTA_BIN/dta-collector" query key-write "$key" --collector "$collector" | grep -q 68656c6c6f20776f726c6421
 }
 eventually lands
 
 tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector dashboard --collector $collector; echo left with \$?; exec cat"
-shows "1 Stores"
-shows "key-write"
-tmux send-keys -t t 2
+shows "1 Waterfall"
 shows "executed.write"
+tmux send-keys -t t 2
+shows "key-write"
 tmux send-keys -t t 3
 shows "session "
 tmux send-keys -t t 4
@@ -72,7 +72,7 @@ tmux send-keys -t t Enter
 shows "68656c6c 6f20776f 726c6421"
 tmux resize-window -t t -x 120 -y 40
 shows "68656c6c 6f20776f 726c6421"
-tmux send-keys -t t Tab Tab Tab # past Events and Top, round to Stores
+tmux send-keys -t t Tab Tab Tab Tab # past Events and Top, round to Stores
 shows "survive"
 tmux send-keys -t t q
 shows "left with 0"
@@ -82,11 +82,13 @@ tmux kill-server
 # A server of its own: the old one may still be ending.
 socket="$folder/tmux-memory"
 tmux new-session -d -s t -x 80 -y 24 "env TERM=screen $DTA_BIN/dta-collector dashboard --memory $folder/memory; echo left with \$?; exec cat"
-shows "1 Stores"
+shows "key-write"
 tmux send-keys -t t 6
 tmux send-keys -t t -l "flows $key"
 tmux send-keys -t t Enter
 shows "68656c6c 6f20776f 726c6421"
 tmux send-keys -t t Escape
+shows "key-write"
+tmux send-keys -t t q
 shows "left with 0"
 echo "dashboard: every page drawn, a question answered live and from memory, quit clean"

@@ -33,6 +33,7 @@ fn look_at_rates() -> Result<(), String> {
     const RATE: u32 = 4000;
     let bed = Bed::start();
     let terminal = Terminal::start(bed.path(), &bed.dashboard(), 80, 24);
+    terminal.press(&["2"]);
     terminal.shows("key-write");
     let (count, rate) = (REPORTS.to_string(), RATE.to_string());
     let start = Instant::now();
@@ -104,7 +105,7 @@ fn a_collector_that_goes_away_and_comes_back() {
     for text in ["NO ANSWER for", "figures are", "! Trying again", "? help  q quit"] {
         terminal.shows(text);
     }
-    terminal.press(&["1"]);
+    terminal.press(&["2"]);
     terminal.shows("selected store");
     let coloured = terminal.coloured();
     // The second store: the first is selected.
@@ -124,7 +125,7 @@ fn a_collector_that_goes_away_and_comes_back() {
 fn following_writes_leads_to_the_report_that_was_sent() {
     let bed = Bed::start();
     let terminal = Terminal::start(bed.path(), &bed.dashboard(), 100, 24);
-    terminal.shows("key-write");
+    terminal.shows("nic/soft");
     terminal.press(&["4", "f"]);
     terminal.shows("nothing changed yet");
     bed.send(&["key-write", "--store", "flows", "--key", FLOW, "--value", "0x68656c6c6f20776f726c6421"]);
@@ -165,7 +166,7 @@ fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
         let terminal = Terminal::start(folder.path(), &line, 80, 24);
         terminal.until("the dashboard", |_| (terminal.property("#{alternate_on}") == "1").then_some(()));
         if how != "a panic" {
-            terminal.shows("key-write");
+            terminal.shows("nic/soft");
             assert_eq!(terminal.property("#{mouse_any_flag}"), "0", "the mouse is the terminal's");
             assert_eq!(terminal.property("#{cursor_flag}"), "0");
         }
@@ -200,7 +201,7 @@ fn the_dashboard_ends_when_its_terminal_is_closed() {
         let pid = folder.path().join("pid");
         let line = format!("{before}echo $$ > {}; exec {}", pid.display(), bed.dashboard());
         let terminal = Terminal::start(folder.path(), &line, 80, 24);
-        terminal.shows("key-write");
+        terminal.shows("nic/soft");
         let stat = format!("/proc/{}/stat", std::fs::read_to_string(pid).unwrap().trim());
         let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         assert!(runs());
@@ -218,6 +219,7 @@ fn the_dashboard_ends_when_its_terminal_is_closed() {
 fn no_color_a_resize_and_a_small_terminal() {
     let bed = Bed::start();
     let terminal = Terminal::start(bed.path(), &format!("NO_COLOR=1 {}", bed.dashboard()), 80, 24);
+    terminal.press(&["2"]);
     terminal.shows("key-write");
     let screen = terminal.coloured();
     assert!(!svg::has_colours(&screen), "{screen:?}");

@@ -71,6 +71,9 @@ pub(super) struct TypedQuery {
     pub(super) text: String,
 }
 
+/// What the page of top flows ranks by; `None` = whatever is known of flows.
+pub(super) type RankedBy = Option<By>;
+
 /// What the workers should fetch besides the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Want {
@@ -79,7 +82,8 @@ pub(super) struct Want {
     pub(super) follow: Option<StoreSpec>,
     pub(super) list: Option<ListId>,
     pub(super) events: bool,
-    pub(super) top: Option<By>,
+    /// By what to rank flows.
+    pub(super) top: Option<RankedBy>,
     pub(super) flow: Option<Flow>,
     /// The moment of the flow or the ranking, in milliseconds since 1970; `None` = now.
     pub(super) at: Option<u64>,
@@ -96,7 +100,7 @@ pub(super) enum Update {
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
     Events(Instant, Result<events::EventLog, String>),
     /// A ranking, and of which moment.
-    Top((By, Option<u64>), Instant, Result<Box<Top>, String>),
+    Top((RankedBy, Option<u64>), Instant, Result<Box<Top>, String>),
     /// A flow of a moment, drawn.
     Flow((Flow, Option<u64>), Instant, Result<Vec<String>, String>),
     /// Where a step led; `None` = to now.
@@ -132,8 +136,8 @@ dta_proto::named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) enum Tab {
         #[default]
-        Stores: "Stores",
         Waterfall: "Waterfall",
+        Stores: "Stores",
         Sessions: "Sessions",
         Memory: "Memory",
         Lists: "Lists",
@@ -201,16 +205,18 @@ impl EventsView {
 /// The page of top flows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopView {
-    pub(super) by: By,
-    /// The ranking, by what, and when.
-    pub(super) found: Option<(By, Instant, Top)>,
+    pub(super) by: RankedBy,
+    /// The ranking, by what it was asked for, and when.
+    pub(super) found: Option<(RankedBy, Instant, Top)>,
     pub(super) selected: usize,
 }
 
 impl TopView {
     fn cycle_ranking(&mut self, forward: bool) {
-        let count = By::ALL.len();
-        self.by = By::ALL[(self.by as usize + if forward { 1 } else { count - 1 }) % count];
+        let shown = || self.found.as_ref().and_then(|(.., top)| top.by.parse::<By>().ok());
+        let (all, count) = (By::ALL, By::ALL.len());
+        let next = self.by.or_else(shown).map_or(0, |by| by as usize + if forward { 1 } else { count - 1 });
+        self.by = Some(all[next % count]);
         self.selected = 0;
     }
 }
@@ -238,6 +244,8 @@ pub(super) struct App {
     pub(super) title: String,
     pub(super) interval: Duration,
     pub(super) tab: Tab,
+    /// The page before Query, to which Esc goes back.
+    pub(super) before_query: Tab,
     pub(super) quit: bool,
     /// First line shown of the help, while it is open.
     pub(super) help: Option<usize>,
@@ -499,7 +507,8 @@ impl App {
             KeyCode::Esc if self.memory.goto.take().is_some() => {}
             KeyCode::Esc if self.flow.take().is_some() => self.error = None,
             KeyCode::Esc if types => self.input.clear(),
-            KeyCode::Esc => self.quit = true,
+            KeyCode::Esc if self.tab == Tab::Query => self.open_tab(self.before_query),
+            KeyCode::Esc => {}
             _ if self.tab == Tab::Query => return self.query_key(key.code),
             _ if self.tab == Tab::Memory && self.memory.goto.is_some() => self.handle_goto_key(key.code),
             KeyCode::Char('q') => self.quit = true,
@@ -548,8 +557,8 @@ impl App {
 
     fn handle_top_key(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Right | KeyCode::Char('l') => self.top.cycle_ranking(true),
-            KeyCode::Left | KeyCode::Char('h') => self.top.cycle_ranking(false),
+            KeyCode::Right | KeyCode::Char('l') => self.rank_by_next(true),
+            KeyCode::Left | KeyCode::Char('h') => self.rank_by_next(false),
             KeyCode::Enter => {
                 let found = self.top.found.as_ref().filter(|(by, ..)| *by == self.top.by);
                 let row = found.and_then(|(_, _, top)| top.flows.get(self.top.selected));
@@ -558,6 +567,11 @@ impl App {
             }
             code => self.top.selected = scroll_target(self.top.selected, code).unwrap_or(self.top.selected),
         }
+    }
+
+    fn rank_by_next(&mut self, forward: bool) {
+        self.top.cycle_ranking(forward);
+        self.error = None;
     }
 
     /// Opens a flow, if one is known.
@@ -569,6 +583,9 @@ impl App {
     }
 
     fn open_tab(&mut self, tab: Tab) {
+        if tab == Tab::Query && self.tab != Tab::Query {
+            self.before_query = self.tab;
+        }
         self.tab = tab;
         self.error = None;
         self.flow = None;

@@ -62,7 +62,12 @@ impl EventFollower {
         let catalog = StoreCatalog::fetch_from(&**ask).await.map_err(|error| error.to_string())?;
         let options = SourceOptions::default();
         if !catalog.has_store(&options.store, dta_proto::wire::dta::Primitive::Append) {
-            return Err(format!("this collector has no store {}", options.store));
+            let stores = catalog.store_names();
+            return Err(format!(
+                "no events here: they are in {}, an append store that a translator fills from INT and flow records \
+                 (docs/int.md, docs/flows.md); this collector has {stores}",
+                options.store
+            ));
         }
         let source = EventSource::new(ask.clone(), &options, Arc::default());
         Ok(Self { source, directory: Directory::default(), names, seen: EventLog::default() })

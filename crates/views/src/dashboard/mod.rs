@@ -56,7 +56,7 @@ pub async fn run(source: DataSource, interval: Duration) -> std::io::Result<()> 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let app = App::new(source.title(), interval);
+    let app = App { tab: source.first_page(), ..App::new(source.title(), interval) };
     let theme = Theme::with_colours(dta_cli::terminal::has_colours(&std::io::stdout()));
 
     let (want, wanted) = watch::channel(app.wanted_data());

@@ -14,12 +14,12 @@ use dta_proto::wire::dta::Primitive;
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientError, Question, QuestionKind, TailMessages};
 
-use super::app::{ListEntries, ListId, MemoryWindow, Snapshot, TypedQuery};
+use super::app::{ListEntries, ListId, MemoryWindow, RankedBy, Snapshot, Tab, TypedQuery};
 use super::events::EventFollower;
 use super::then::{self, EpochStep, PastEpoch};
 use crate::epoch::EpochSummary;
 use crate::int::flow::{DtaStores, FlowQuery};
-use crate::int::top::{By, Criteria, Ranking, Top};
+use crate::int::top::{Criteria, Ranking, Top};
 use crate::int::{StoreCatalog, draw, stores};
 use crate::{trace, waterfall};
 
@@ -74,6 +74,11 @@ impl DataSource {
         self.title.clone()
     }
 
+    /// Where reports went or, as memory alone has no counters, what is in it.
+    pub(super) fn first_page(&self) -> Tab {
+        if self.running { Tab::Waterfall } else { Tab::Stores }
+    }
+
     pub(super) async fn fetch_snapshot(&self) -> Result<Snapshot, String> {
         let stores = await_answer(self.ask.fetch_stores()).await?;
         let (mut sessions, mut nodes) = (Vec::new(), Vec::new());
@@ -105,7 +110,7 @@ impl DataSource {
         with_timeout(EventFollower::from_oldest_event(&self.ask, self.names.clone())).await?
     }
 
-    pub(super) fn new_ranking(&self, by: By, at: Option<u64>) -> Ranking {
+    pub(super) fn new_ranking(&self, by: RankedBy, at: Option<u64>) -> Ranking {
         Ranking::new(self.ask.clone(), Criteria { by, most: TOP, at, ..Criteria::default() })
     }
 

@@ -161,9 +161,9 @@ fn snapshot(taken: Instant, second: u64) -> Snapshot {
     Snapshot { stores: infos(), sessions, nodes: waterfall::ordered_nodes(nodes), taken, live: true }
 }
 
-/// An app that has seen figures for ten seconds, and the time of the last.
+/// An app that has seen figures for ten seconds, on the page of stores, and the time of the last.
 fn app_at() -> (App, Instant) {
-    let mut app = App::new("collector 127.0.0.1:40050".into(), INTERVAL);
+    let mut app = App { tab: Tab::Stores, ..App::new("collector 127.0.0.1:40050".into(), INTERVAL) };
     let start = Instant::now();
     let at = |second: u64| start + Duration::from_secs(second);
     for second in 1..=10 {
@@ -203,6 +203,12 @@ fn screen(app: &mut App, width: u16, height: u16) -> String {
     screen_after(app, 0.2, width, height)
 }
 
+/// The words of the screen, on one line.
+fn words_of_screen(app: &mut App) -> String {
+    let shown = screen(app, 80, 24).replace(['"', '\n'], " ");
+    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The cells of a line.
 fn cells(buffer: &Buffer, y: u16) -> Vec<Cell> {
     (0..buffer.area.width).map(|x| buffer[(x, y)].clone()).collect()
@@ -222,21 +228,21 @@ fn stores_at_80x24() {
 #[test]
 fn waterfall_at_80x24() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     insta::assert_snapshot!(screen(&mut app, 80, 24));
 }
 
 #[test]
 fn waterfall_at_120x40() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     insta::assert_snapshot!(screen(&mut app, 120, 40));
 }
 
 #[test]
 fn the_waterfall_names_each_loss_and_why() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     let all = screen(&mut app, 100, 60);
     for (loss, value, why) in [
         ("↓ lost.reporter-translator", "20", "31 sequences skipped, 11 came later"),
@@ -395,6 +401,63 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
 }
 
 #[test]
+fn it_opens_on_where_reports_went_or_on_stores_if_memory_alone_is_read() {
+    assert_eq!((App::new("x".into(), INTERVAL).tab, Tab::ALL[0]), (Tab::Waterfall, Tab::Waterfall));
+    let source = |running| DataSource::from_ask(Arc::new(Fake::default()), "x".into(), running);
+    assert_eq!([true, false].map(|running| source(running).first_page()), [Tab::Waterfall, Tab::Stores]);
+}
+
+#[test]
+fn escape_leads_back_and_never_out() {
+    let mut app = app();
+    press(&mut app, KeyCode::Char('7'));
+    press(&mut app, KeyCode::Char('6'));
+    type_text(&mut app, "flows");
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((app.input.as_str(), app.tab), ("", Tab::Query));
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.tab, Tab::Events, "the page before");
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((app.tab, app.quit), (Tab::Events, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_without_its_stores_says_what_is_missing_and_what_to_do() {
+    let sketch = StoreKind::SketchMerge { columns: 64, rows: 4, epochs: 2, merge: Merge::Sum, expected: 2 };
+    let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
+    let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
+    let mut fake = Fake::with_stores([("packets", sketch), ("keys", keys), ("bytes", counts)]);
+    fake.add("keys", 0, [flow().to_key().0.to_vec()]);
+    fake.put_answer("bytes", flow().to_key(), control::CounterAnswer { value: 1500, ..Default::default() });
+    let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
+    let mut bench = Bench::new(&source, Duration::from_millis(20));
+    bench.until("figures", |app| app.now.is_some()).await;
+    bench.press(KeyCode::Char('7'));
+    bench.until("an error", |app| app.error.is_some()).await;
+    let shown = words_of_screen(&mut bench.app);
+    assert!(
+        !shown.contains("reading") && shown.contains("no events here: they are in int-events"),
+        "{shown}"
+    );
+    assert!(shown.contains("docs/int.md") && shown.contains("this collector has packets, keys,"), "{shown}");
+    // Nothing is asked for: what is there.
+    bench.press(KeyCode::Char('8'));
+    bench.until("a flow", |app| app.top.found.is_some()).await;
+    let shown = screen(&mut bench.app, 80, 24);
+    assert!(shown.contains("flows by bytes: known for 1 of 1 flows") && shown.contains("1,500"), "{shown}");
+    // The next lower one.
+    bench.press(KeyCode::Left);
+    bench.until("an error", |app| app.error.is_some()).await;
+    let shown = words_of_screen(&mut bench.app);
+    assert!(
+        shown.contains("store packets is of sketch-merge") && shown.contains("try --by bytes"),
+        "{shown}"
+    );
+    bench.press(KeyCode::Right);
+    assert_eq!(bench.app.top.by, Some(By::Bytes));
+}
+
+#[test]
 fn every_page_draws_at_any_size() {
     let mut app = app();
     let window = MemoryWindow { store: "flows".into(), offset: 0, length: 16384 };
@@ -453,7 +516,7 @@ fn figures_that_stop_coming_are_old_before_anything_fails() {
 #[test]
 fn the_age_of_what_a_node_told_goes_on() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     assert!(screen_after(&mut app, 0.3, 80, 24).contains("translator/a  seen 0 s ago"));
     assert!(screen_after(&mut app, 2.7, 80, 24).contains("translator/a  seen 3 s ago"));
     assert!(screen_after(&mut app, 30.0, 80, 24).contains("seen 30 s ago  silent"));
@@ -461,7 +524,7 @@ fn the_age_of_what_a_node_told_goes_on() {
 
 #[test]
 fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
-    let mut app = App::new("x".into(), INTERVAL);
+    let mut app = App { tab: Tab::Stores, ..App::new("x".into(), INTERVAL) };
     let start = Instant::now();
     for half in 0..20u32 {
         // Queried every half second; it reports every second, and 1000 frames are written in each.
@@ -513,7 +576,7 @@ fn a_small_terminal_says_what_is_missing() {
     assert!(shown.contains("not shown, 80x24 has room: kind, size, details"), "{shown}");
     let shown = screen(&mut app, 30, 8);
     assert!(shown.contains("30x8 is too small"), "{shown}");
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     let shown = screen(&mut app, 50, 12);
     assert!(shown.contains("lines 1 to 8 of"), "{shown}");
     assert!(screen(&mut app, 60, 60).contains("not shown below 72 columns: rates and bars"));
@@ -522,7 +585,7 @@ fn a_small_terminal_says_what_is_missing() {
 #[test]
 fn scrolling_ends_where_there_is_no_more() {
     let mut app = app();
-    press(&mut app, KeyCode::Char('2'));
+    press(&mut app, KeyCode::Char('1'));
     for _ in 0..100 {
         press(&mut app, KeyCode::PageDown);
     }
@@ -614,6 +677,10 @@ fn events_at_80x24() {
     assert!(app.wanted_data().events);
     app.apply_update(Update::Events(Instant::now(), Ok(seen(&entries(30)))));
     insta::assert_snapshot!(screen(&mut app, 80, 24));
+    assert!(
+        screen(&mut app, 120, 24).contains("11-22 05:01:32.123Z 10.0.0.1:5000"),
+        "wide ones have the day"
+    );
     // The second one, and its flow.
     press(&mut app, KeyCode::Down);
     assert!(screen(&mut app, 80, 24).contains("latency 1,030 ns, before 1,029 ns"));
@@ -676,12 +743,12 @@ fn top(rows: u64) -> Top {
 fn top_flows_at_80x24_and_the_path_of_one() {
     let mut app = app();
     press(&mut app, KeyCode::Char('8'));
-    assert_eq!(app.wanted_data().top, Some(By::Latency));
+    assert_eq!(app.wanted_data().top, Some(None), "whatever is known");
     let now = Instant::now();
-    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
+    app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
     // Many have more lines than there are.
-    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(99)))));
+    app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(99)))));
     press(&mut app, KeyCode::End);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
@@ -699,12 +766,12 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     insta::assert_snapshot!("a_flow_at_80x24", screen(&mut app, 80, 24));
     press(&mut app, KeyCode::Enter);
     press(&mut app, KeyCode::Right);
-    assert_eq!(app.wanted_data().top, Some(By::Drops));
+    assert_eq!(app.wanted_data().top, Some(Some(By::Drops)));
     assert!(
         screen(&mut app, 80, 24).contains("flows by drops: reading"),
         "what was ranked by latency is not shown"
     );
-    press(&mut app, KeyCode::Char('1'));
+    press(&mut app, KeyCode::Char('2'));
     assert_eq!(app.wanted_data(), Want::default());
 }
 
@@ -780,15 +847,12 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
     app.apply_update(Update::Stepped(Ok(Some(then.clone()))));
     insta::assert_snapshot!("stores_while_a_past_epoch_is_shown_at_80x24", screen(&mut app, 80, 24));
     press(&mut app, KeyCode::Char('8'));
-    assert_eq!(
-        (app.wanted_data().top, app.wanted_data().at),
-        (Some(By::Latency), Some(then.epoch.opened + 30_000))
-    );
+    assert_eq!((app.wanted_data().top, app.wanted_data().at), (Some(None), Some(then.epoch.opened + 30_000)));
     let now = Instant::now();
     // What was asked about now comes too late.
-    app.apply_update(Update::Top((By::Latency, None), now, Ok(Box::new(top(5)))));
-    assert!(screen(&mut app, 80, 24).contains("flows by latency: reading"));
-    app.apply_update(Update::Top((By::Latency, app.shown_moment()), now, Ok(Box::new(top(5)))));
+    app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(5)))));
+    assert!(screen(&mut app, 80, 24).contains("flows: reading"));
+    app.apply_update(Update::Top((None, app.shown_moment()), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_of_a_past_epoch_at_80x24", screen(&mut app, 80, 24));
     // A question about it; brackets belong to it once something is typed.
     press(&mut app, KeyCode::Char('6'));
@@ -1035,7 +1099,7 @@ async fn following_writes_never_holds_up_the_figures() {
         assert!(figures < 1000, "it does not look");
     }
     assert!(figures > 8, "{figures} figures while four pages were read");
-    bench.press(KeyCode::Char('2'));
+    bench.press(KeyCode::Char('1'));
     bench.figures(5).await;
     let before = reads.load(Ordering::Relaxed);
     bench.figures(20).await;

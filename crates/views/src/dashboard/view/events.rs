@@ -16,6 +16,8 @@ use crate::int::event::IntEvent;
 const DETAILS: u16 = 5;
 /// Least lines of the list above it.
 const LEAST: u16 = 5;
+/// From this width on, events have their day.
+const DATED: usize = 100;
 /// Least characters for the subject of an event.
 const LEAST_ABOUT: usize = 12;
 
@@ -31,7 +33,7 @@ pub(super) fn draw_events(
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), details]).areas(area);
     let kind = app.events.kind.map_or("of all kinds", |kind| kind.name());
     let Some((_, seen)) = &app.events.seen else {
-        frame.render_widget(Line::from("reading …").style(look.theme.dim), title);
+        super::draw_waiting(frame, area, app, "reading …", look);
         return None;
     };
     let missed = match seen.missed.lost_batches() {
@@ -40,7 +42,6 @@ pub(super) fn draw_events(
     };
     let head =
         format!("events {kind}, newest first: {}{missed}", format_grouped(seen.event_count(app.events.kind)));
-    frame.render_widget(Line::from(head).style(look.theme.header), title);
     app.events.selected = app.events.selected.min(app.events.shown_events().count().saturating_sub(1));
     let shown: Vec<&IntEvent> = app.events.shown_events().collect();
     let room = usize::from(body.height);
@@ -52,7 +53,7 @@ pub(super) fn draw_events(
         .skip(first)
         .take(room)
         .map(|(n, event)| {
-            let time = format!("{:12} ", time_of_day(event));
+            let time = event_time(event, width >= DATED);
             let words = event_text(event, width.saturating_sub(time.len()));
             let line = Line::from(vec![Span::styled(time, look.theme.dim), Span::raw(words)]);
             if n == app.events.selected { line.style(look.theme.selected) } else { line }
@@ -60,6 +61,9 @@ pub(super) fn draw_events(
         .collect();
     frame.render_widget(Paragraph::new(escape_hidden_lines(lines)), body);
     let selected = shown.get(app.events.selected);
+    let day = selected.and_then(|event| event.utc.as_deref()?.get(..10));
+    let head = format!("{head}  {}", day.map_or("UTC".to_owned(), |day| format!("{day}, UTC")));
+    frame.render_widget(Line::from(head).style(look.theme.header), title);
     if let (Some(event), true) = (selected, has_details) {
         let inner = usize::from(detail.width.saturating_sub(2));
         let lines: Vec<Line> = words_in_lines(&event.to_line(), inner).into_iter().map(Line::from).collect();
@@ -84,11 +88,15 @@ fn event_text(event: &IntEvent, width: usize) -> String {
     truncate_text(&format!("{}: {what}", truncate_text(&about, room.max(LEAST_ABOUT))), width)
 }
 
-/// The time of day, in UTC; or a switch's own number.
-fn time_of_day(event: &IntEvent) -> String {
-    match (&event.utc, event.time) {
-        (Some(utc), _) => utc.get(11..23).unwrap_or_default().to_owned(),
-        (None, Some(time)) => truncate_text(&time.to_string(), 12),
+/// The time in UTC, with the day if there is room; or a switch's own number. A blank is behind it.
+fn event_time(event: &IntEvent, with_day: bool) -> String {
+    // Of 2026-11-22T05:01:02.123Z.
+    let part = if with_day { 5..24 } else { 11..23 };
+    let columns = part.len();
+    let time = match (&event.utc, event.time) {
+        (Some(utc), _) => utc.get(part).unwrap_or_default().replace('T', " "),
+        (None, Some(time)) => truncate_text(&time.to_string(), columns),
         (None, None) => String::new(),
-    }
+    };
+    format!("{time:columns$} ")
 }

@@ -16,15 +16,9 @@ Everywhere
   [ ]                   Query, Top and flows: an epoch back, forth
   }                     back to now
   Ctrl-L                redraw the screen
-  q, Esc, Ctrl-C        quit (on Query: Esc, Ctrl-C)
+  q, Ctrl-C             quit (on Query: Ctrl-C)
+  Esc                   back from a flow, and from Query
   Ctrl-Z                to the shell; fg comes back
-Stores
-  ↑↓ or j k             select a store; other pages show it
-  Enter                 its memory
-  load                  keys per slot; batches or columns in use
-  survive               share of keys that still have an answer
-  N                     copies of a report, and a better number
-  writes/s              frames that translators send to it
 Waterfall
   ↑↓ PgUp PgDn Home End scroll
   a                     all counters, including zeros
@@ -32,6 +26,13 @@ Waterfall
   share                 of what the same node received
   per second            by the node's own clock, over a second
   last minute           (minute) a bar per second, scaled to the highest
+Stores
+  ↑↓ or j k             select a store; other pages show it
+  Enter                 its memory
+  load                  keys per slot; batches or columns in use
+  survive               share of keys that still have an answer
+  N                     copies of a report, and a better number
+  writes/s              frames that translators send to it
 Sessions
   ↑↓ PgUp PgDn Home End scroll
 Memory
@@ -48,6 +49,7 @@ Query
   ↑                     the last query again
 Events
   ↑↓ PgUp PgDn Home End select an event, below in full
+                        times are UTC: --at takes them with a Z
   ←→                    only one kind; all kinds
   Enter                 the flow of the event as a path
 Top

@@ -31,7 +31,7 @@ pub(super) fn draw_memory(frame: &mut Frame, area: Rect, app: &App, look: &DrawC
         frame.render_widget(Line::from(describe_scan(view, &spec, look)).style(look.theme.changed), follow);
     }
     let Some((window, memory)) = view.window.as_ref().filter(|(w, _)| w.store == spec.name) else {
-        frame.render_widget(Line::from("reading …").style(look.theme.dim), body);
+        super::draw_waiting(frame, body, app, "reading …", look);
         return None;
     };
     let before = view.before.as_ref().map(|(_, bytes)| &**bytes);

@@ -116,6 +116,12 @@ fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &DrawContext) -
         frame.render_widget(Line::from("waiting for the first figures …").style(look.theme.dim), area);
         return None;
     }
+    if let (Tab::Events | Tab::Top, Some(view)) = (app.tab, &app.flow)
+        && view.lines.is_none()
+    {
+        draw_waiting(frame, area, app, &format!("{}: querying …", view.flow), look);
+        return None;
+    }
     if let (Tab::Events | Tab::Top, Some(view)) = (app.tab, &mut app.flow) {
         return draw_flow(frame, area, view, look);
     }
@@ -129,6 +135,13 @@ fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &DrawContext) -
         Tab::Lists => lists::draw_lists(frame, area, app, look),
         Tab::Query => query::draw_query(frame, area, app, look),
     }
+}
+
+/// A page without data: what it is doing, or why there is none.
+fn draw_waiting(frame: &mut Frame, area: Rect, app: &App, doing: &str, look: &DrawContext) {
+    let text = app.error.as_deref().unwrap_or(doing);
+    let lines = words_in_lines(text, usize::from(area.width)).into_iter().map(Line::from);
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).style(look.theme.dim), area);
 }
 
 /// The keys of the page, those of all pages first: a narrow terminal cuts off the end.
@@ -151,7 +164,7 @@ fn key_hints(app: &App) -> String {
             None => "? help  q quit  ↑↓ PgUp PgDn scroll  g go to  f follow writes  ←→ store".into(),
         },
         Tab::Lists => "? help  q quit  ←→ list  1-8 Tab pages".into(),
-        Tab::Query => "? help  Esc quit  Enter ask  ↑ last question  Tab pages".into(),
+        Tab::Query => "? help  Esc back  Enter ask  ↑ last question  Tab pages".into(),
     }
 }
 
@@ -167,10 +180,7 @@ fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) 
 
 /// One flow, drawn as a path: opened from the pages of events and of top flows.
 fn draw_flow(frame: &mut Frame, area: Rect, view: &mut FlowView, look: &DrawContext) -> Option<String> {
-    let Some((_, lines)) = &view.lines else {
-        frame.render_widget(Line::from(format!("{}: querying …", view.flow)).style(look.theme.dim), area);
-        return None;
-    };
+    let (_, lines) = view.lines.as_ref()?;
     let lines = lines.iter().enumerate().map(|(n, line)| {
         let line = Line::from(line.as_str());
         if n == 0 { line.style(look.theme.header) } else { line }

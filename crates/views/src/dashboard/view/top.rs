@@ -23,13 +23,13 @@ pub(super) fn draw_top_flows(
     app: &mut App,
     look: &DrawContext,
 ) -> Option<String> {
-    let by = app.top.by;
-    let found = app.top.found.as_ref().filter(|(of, ..)| *of == by);
+    let found = app.top.found.as_ref().filter(|(by, ..)| *by == app.top.by);
     let Some((_, _, top)) = found else {
-        frame.render_widget(
-            Line::from(format!("flows by {}: reading …", by.name())).style(look.theme.dim),
-            area,
-        );
+        let doing = match app.top.by {
+            Some(by) => format!("flows by {}: reading …", by.name()),
+            None => "flows: reading …".to_owned(),
+        };
+        super::draw_waiting(frame, area, app, &doing, look);
         return None;
     };
     app.top.selected = app.top.selected.min(top.flows.len().saturating_sub(1));
@@ -45,13 +45,13 @@ pub(super) fn draw_top_flows(
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), lacking]).areas(area);
     let head = format!(
         "flows by {}: known for {} of {} flows",
-        by.name(),
+        top.by,
         format_grouped(top.with_figure),
         format_grouped(top.known)
     );
     frame.render_widget(Line::from(head).style(look.theme.header), title);
     frame.render_widget(Paragraph::new(lacks), below);
-    let has_ages = by == By::Latency;
+    let has_ages = top.by == By::Latency.name();
     let unit = if has_ages { " ns" } else { "" };
     let widths =
         [4, area.width.saturating_sub(4 + FIGURE + if has_ages { TOLD + 1 } else { 0 } + 2), FIGURE, TOLD];
