@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dta_export::metrics::{Address, Labels, MetricKind, MetricsPage, MetricsPort, Targets};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask, ClientOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -167,4 +169,13 @@ async fn a_port_that_is_taken_is_told_or_done_without() {
         MetricsPort::open(&Address::Auto, own).await.unwrap().expect("it is free").listen_address(),
         own
     );
+}
+
+#[tokio::test]
+async fn a_client_of_grpc_learns_that_this_is_the_port_of_metrics() {
+    let served = open("127.0.0.1:0").await.serve_pages(|| async { Ok(page()) });
+    let options = ClientOptions::without_tls(served.address);
+    let asked = async { RemoteCollector::connect(&options).await?.placement().await };
+    let error = asked.await.expect_err("no collector answers there").to_string();
+    assert!(error.contains("metrics") && error.contains("a collector's is 40050"), "{error}");
 }

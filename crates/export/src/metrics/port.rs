@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -31,6 +32,13 @@ const CONNECTION: Duration = Duration::from_secs(10);
 const AGE: Duration = Duration::from_secs(1);
 /// Pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// What a client of HTTP/2 sends first (RFC 9113 section 3.4).
+const HTTP2_BEGIN: &[u8; 14] = b"PRI * HTTP/2.0";
+/// An empty SETTINGS frame, and GOAWAY with HTTP_1_1_REQUIRED (sections 6.5 and 6.8).
+const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0d";
+/// Reads of what such a client still sends.
+const UNREAD_READS: usize = 16;
 
 /// A port that is open but not served yet.
 #[derive(Debug)]
@@ -115,6 +123,20 @@ impl MetricsPort {
     }
 }
 
+/// Tells a client of HTTP/2 that this port has HTTP/1.1, so that a client of gRPC can say that its port is wrong.
+async fn refuse_http2(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(HTTP2_REFUSAL).await?;
+    stream.shutdown().await?;
+    // A connection that is closed with something unread is reset, and a reset overtakes what was written.
+    let mut unread = [0; 1024];
+    for _ in 0..UNREAD_READS {
+        if stream.read(&mut unread).await? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A list of targets as JSON.
 pub type Targets = Box<dyn Fn() -> String + Send + Sync>;
 
@@ -131,7 +153,13 @@ where
     P: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<MetricsPage, String>> + Send + 'static,
 {
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream, place: &ConnectionPlace) {
+    async fn serve_connection(self: Arc<Self>, mut stream: TcpStream, place: &ConnectionPlace) {
+        let mut begin = [0; HTTP2_BEGIN.len()];
+        if stream.peek(&mut begin).await.is_ok_and(|read| read > 0) && begin == *HTTP2_BEGIN {
+            place.mark_requested();
+            let _ = refuse_http2(&mut stream).await;
+            return;
+        }
         let answer = service_fn(|request: Request<Incoming>| {
             place.mark_requested();
             let pages = self.clone();

@@ -92,6 +92,10 @@ fn http2_reason(error: &h2::Error) -> Option<String> {
         Reason::INADEQUATE_SECURITY => Some(
             "it wants TLS: write its address with https:// and give the TLS files (authority, certificate and key)".into(),
         ),
+        Reason::HTTP_1_1_REQUIRED => Some(
+            "this is the port of a daemon's metrics (40052 and 40053), not that of gRPC: give the port of gRPC (a collector's is 40050, a translator's 40051)"
+                .into(),
+        ),
         // The answer of a TLS server, parsed as a frame.
         Reason::FRAME_SIZE_ERROR => Some(
             "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the TLS files".into(),
