@@ -538,7 +538,7 @@ fn session_of(config: &Config, switch: Option<&str>) -> Result<TranslatorConfig,
 
 fn print_config(config: &Config) -> anyhow::Result<()> {
     let text = toml::to_string(config).context("cannot write the configuration")?;
-    dta_cli::configuration_is_good(&text, &[]).map(drop)
+    dta_cli::configuration_is_good(&text, &config.translator.client_tls_warnings()).map(drop)
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

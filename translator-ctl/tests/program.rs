@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -600,6 +601,24 @@ fn wrong_use_and_wrong_configuration_say_what_to_do() {
     }
     let out = run(&["check-config"]);
     assert!(out.status.success() && text(&out.stdout).contains("listen = \"127.0.0.1:40040\""));
+}
+
+#[test]
+fn a_key_that_everybody_may_read_is_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("t.key");
+    std::fs::write(&key, "").unwrap();
+    let config = dir.path().join("t.toml");
+    let tls = format!(
+        "[translator]\ntls = {{ ca = 'ca', cert = 'cert', key = {key:?} }}\ncollector = 'https://c:1'\n"
+    );
+    std::fs::write(&config, tls).unwrap();
+    for (mode, is_told) in [(0o600, false), (0o644, true)] {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        let out = run(&["check-config", "--config", config.to_str().unwrap()]);
+        let told = text(&out.stderr).contains("can be read by everybody on this machine (mode 0644)");
+        assert!(out.status.success() && told == is_told, "{mode:o}: {}", text(&out.stderr));
+    }
 }
 
 #[test]

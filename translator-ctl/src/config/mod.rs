@@ -20,6 +20,7 @@ pub use switch::{P4, SWITCH_TYPES, SessionOverrides, Software, Switch, SwitchRol
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::time::SystemTime;
 
 pub use dta_files::config_file::ConfigError;
 use dta_files::config_file::{self, KeyPositions, strip_indices};
@@ -37,6 +38,7 @@ use dta_proto::list_range::ListRange;
 use dta_proto::name;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, ReportService};
 use dta_proto::queue_pair::has_24_bits;
+use dta_rpc::transport::tls;
 use dta_rpc::{ClientOptions, ClientTls, ServerKind};
 use dta_telemetry::reports::Rules;
 
@@ -247,6 +249,12 @@ impl TranslatorConfig {
 
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
         ClientOptions::new(self.collector.address_at(collector), self.tls.clone())
+    }
+
+    /// What is wrong with the files with which sessions are opened, in sentences; nothing keeps it from starting.
+    pub(crate) fn client_tls_warnings(&self) -> Vec<String> {
+        let files = self.tls.as_ref();
+        files.map_or_else(Vec::new, |files| tls::client_warnings(files, SystemTime::now()))
     }
 
     /// Stores and append lists to use at a collector; empty = all.

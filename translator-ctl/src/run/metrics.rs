@@ -33,8 +33,11 @@ impl TranslatorSessionMetrics {
         self.wanted.store(event.open.1, Ordering::Relaxed);
     }
 
-    /// Updates the certificate's expiry for the configuration now in use.
+    /// Updates the certificate's expiry for the configuration now in use, and warns of what is wrong with its files.
     pub(super) fn set_certificate(&self, config: &TranslatorConfig) {
+        for warning in config.client_tls_warnings() {
+            tracing::warn!("{warning}");
+        }
         let validity = config.tls.as_ref().and_then(|tls| Validity::read(&tls.cert).ok());
         let end = validity.map_or(0, |validity| validity.not_after().as_secs());
         self.certificate_end.store(end, Ordering::Relaxed);

@@ -226,13 +226,27 @@ pub fn exposure_warnings(
         let open = format!("gRPC on {listen} WITHOUT TLS: anyone who reaches it can {consequence}");
         return if listen.ip().is_loopback() { Vec::new() } else { vec![open] };
     };
-    // One that cannot be looked at is refused with the reason.
-    let mode = std::fs::metadata(files.key).map_or(0, |of| of.permissions().mode() & 0o777);
-    let readable = (mode & 0o004 != 0).then(|| {
-        let key = files.key.display();
-        format!("the TLS key {key} can be read by everybody on this machine (mode {mode:04o}): chmod 600 it")
+    readable_key_warning(files.key).into_iter().collect()
+}
+
+/// What is wrong with usable files of a client, in sentences: a key that everybody on this machine may read, and a
+/// certificate that ends soon.
+pub fn client_warnings(files: &ClientTls, now: SystemTime) -> Vec<String> {
+    let left = Validity::read(&files.cert).ok().and_then(|validity| validity.ends_soon(now));
+    let ends = left.map(|left| {
+        let cert = files.cert.display();
+        format!("the TLS certificate {cert} expires in {}: replace it before then", for_people(left))
     });
-    readable.into_iter().collect()
+    readable_key_warning(&files.key).into_iter().chain(ends).collect()
+}
+
+fn readable_key_warning(key: &Path) -> Option<String> {
+    // One that cannot be looked at is refused with the reason.
+    let mode = std::fs::metadata(key).map_or(0, |of| of.permissions().mode() & 0o777);
+    (mode & 0o004 != 0).then(|| {
+        let key = key.display();
+        format!("the TLS key {key} can be read by everybody on this machine (mode {mode:04o}): chmod 600 it")
+    })
 }
 
 /// Reads and checks a client's files.
@@ -380,6 +394,21 @@ mod tests {
                 told.contains(&format!(".key can be read by everybody on this machine (mode {mode:04o})"))
             }));
         }
+    }
+
+    #[test]
+    fn a_client_is_told_of_a_readable_key_and_of_the_end_of_its_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cert, key) = pair(dir.path(), 20_000, 20_090);
+        let files = ClientTls { ca: cert.clone(), cert, key, domain: None };
+        let warnings = |mode: u32, at: SystemTime| {
+            std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(mode)).unwrap();
+            client_warnings(&files, at)
+        };
+        assert_eq!(warnings(0o600, day(20_001)), [""; 0]);
+        let told = warnings(0o644, day(20_088));
+        assert!(told[0].contains("can be read by everybody on this machine (mode 0644)"), "{told:?}");
+        assert!(told[1].contains("20000-20090.crt expires in 2 days"), "{told:?}");
     }
 
     #[test]
