@@ -24,7 +24,7 @@ fn program(arguments: &[&str], input: &str) -> Output {
         .args(arguments)
         .args(arguments.contains(&"send").then_some("--unchecked"))
         .env_remove("DTA_REPORTER_COLLECTOR")
-        .env_remove("DTA_REPORTER_TO")
+        .env_remove("DTA_REPORTER_TRANSLATOR")
         .env_remove("DTA_REPORTER_FROM")
         .env_remove("DTA_REPORTER_REPORTER_ID")
         .stdin(Stdio::piped())

@@ -1,6 +1,5 @@
 //! `dta-collector serve`
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -48,9 +47,9 @@ pub(super) struct Args {
     /// Log format
     #[arg(long, env, value_name = "FORMAT", default_value = "text", value_parser = dta_cli::one_of_names::<LogFormat>(&LogFormat::NAMES))]
     log_format: LogFormat,
-    /// File descriptor for the ready line, instead of stdout
-    #[arg(long, value_name = "FD")]
-    ready_fd: Option<u32>,
+    /// Print one line of JSON on stdout when ready, which every daemon does without it
+    #[arg(long = "ready", hide = true)]
+    _ready: bool,
     /// Exit when the parent process exits
     #[arg(long, hide = true)]
     die_with_parent: bool,
@@ -270,7 +269,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             () = signals.wait_for_end() => return Ok(()),
             never = supervise::ask_for_time(&manager) => match never {},
         };
-        announce_ready(&server, args.ready_fd)?;
+        announce_ready(&server)?;
         let read = || args.settings.configuration().map(|(config, _)| config);
         supervise::run(server, &manager, &mut signals, &read).await
     })?;
@@ -279,12 +278,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     Ok(CommandStatus::Done)
 }
 
-/// A ready line that cannot be written stops the collector, because the program that started it waits for that line.
-fn ready_line_error(error: std::io::Error) -> anyhow::Error {
-    anyhow::anyhow!("cannot write the ready line: {error}")
-}
-
-fn announce_ready(server: &RunningCollector, fd: Option<u32>) -> anyhow::Result<()> {
+fn announce_ready(server: &RunningCollector) -> anyhow::Result<()> {
     let endpoint = &server.device.endpoint;
     let ready = Ready {
         ready: true,
@@ -296,17 +290,8 @@ fn announce_ready(server: &RunningCollector, fd: Option<u32>) -> anyhow::Result<
         web: server.page_url(),
     };
     let line = serde_json::to_string(&ready)?;
-    match fd {
-        Some(fd) => {
-            let path = format!("/dev/fd/{fd}");
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .with_context(|| format!("cannot write the ready line to file descriptor {fd}"))?;
-            writeln!(file, "{line}").map_err(ready_line_error)?;
-        }
-        None => dta_cli::print_line(line).map_err(ready_line_error)?,
-    }
+    // The program that started it waits for that line: a pipe that nobody reads is an error here, too.
+    dta_cli::print_line(line).map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
     if let Some(page) = &ready.web {
         tracing::info!(%page, "open this in a browser");
     }

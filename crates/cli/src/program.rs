@@ -163,6 +163,7 @@ pub fn run<P: Parser, S: Into<ExitCode>>(
 ) -> ExitCode {
     let command = program_command::<P>(features);
     let name = command.get_name().to_owned();
+    let args = move_flags_behind_subcommand(&command, args.into_iter().collect());
     let parsed = command.try_get_matches_from(args).and_then(|matches| P::from_arg_matches(&matches));
     match parsed {
         Ok(program) => crate::report_result(&name, work(program)),
@@ -173,6 +174,36 @@ pub fn run<P: Parser, S: Into<ExitCode>>(
             status.into()
         }
     }
+}
+
+/// Puts long flags of subcommands that stand before the subcommand behind it: `dta-collector --collector HOST:PORT stores`
+/// is what people type, too.
+fn move_flags_behind_subcommand(command: &Command, args: Vec<OsString>) -> Vec<OsString> {
+    let find = |command: &Command, name: &str| {
+        command
+            .get_arguments()
+            .find(|arg| arg.get_long() == Some(name))
+            .map(|arg| arg.get_action().takes_values())
+    };
+    let mut args = args.into_iter().peekable();
+    let (mut before, mut moved): (Vec<_>, Vec<_>) = (args.next().into_iter().collect(), Vec::new());
+    while let Some(flag) = args.next_if(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--"))) {
+        let text = flag.to_string_lossy().into_owned();
+        let (name, value) =
+            text[2..].split_once('=').map_or((&text[2..], None), |(name, value)| (name, Some(value)));
+        let own = find(command, name);
+        let of_subcommand = command.get_subcommands().find_map(|command| find(command, name));
+        let to = if own.is_none() && of_subcommand.is_some() { &mut moved } else { &mut before };
+        to.push(flag);
+        if value.is_none() && own.or(of_subcommand) == Some(true) {
+            to.extend(args.next());
+        }
+    }
+    let mut rest: Vec<OsString> = args.collect();
+    let end = rest.iter().position(|arg| arg == "--").unwrap_or(rest.len());
+    rest.splice(end..end, moved);
+    before.extend(rest);
+    before
 }
 
 #[cfg(test)]
@@ -215,6 +246,34 @@ mod tests {
         assert_eq!(variable("some-flag").as_deref(), Some("DTA_TEST_SOME_FLAG"));
         assert_eq!(variable("private-key").as_deref(), Some("DTA_TEST_PRIVATE_KEY"));
         assert_eq!(variable("count"), None);
+    }
+
+    #[test]
+    fn a_flag_of_a_subcommand_may_stand_before_it() {
+        let moved = |line: &str| {
+            let args = line.split(' ').map(OsString::from).collect();
+            let moved = move_flags_behind_subcommand(&program_command::<Test>(&[]), args);
+            moved.join(" ".as_ref()).into_string().unwrap()
+        };
+        for (typed, understood) in [
+            ("dta-test --count 3 one", "dta-test one --count 3"),
+            ("dta-test --count=3 --some-flag b one x", "dta-test --some-flag b one x --count=3"),
+            ("dta-test --count 3 one -- x", "dta-test one --count 3 -- x"),
+            ("dta-test one --count 3", "dta-test one --count 3"),
+            ("dta-test --unknown 3 one", "dta-test --unknown 3 one"),
+            ("dta-test --help", "dta-test --help"),
+        ] {
+            assert_eq!(moved(typed), understood);
+        }
+        let status = run::<Test, CommandStatus>(
+            ["dta-test", "--count", "3", "one"].map(OsString::from),
+            &[],
+            |test| match test.command {
+                TestCommand::One { count: Some(3), .. } => Ok(CommandStatus::Done),
+                _ => Ok(CommandStatus::Failed),
+            },
+        );
+        assert_eq!(status, CommandStatus::Done.into());
     }
 
     #[test]

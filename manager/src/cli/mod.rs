@@ -21,7 +21,7 @@ Examples:
   dta-manager run-testbed                       a whole testbed on this machine
   dta-manager run-testbed --pcap traffic.pcap   the same on real traffic
   dta-manager run-testbed --faults drop=0.01    with losses, all accounted for
-  dta-manager replay reports.pcap --to 127.0.0.1:40040
+  dta-manager replay reports.pcap --translator 127.0.0.1:40040
   dta-manager bench                             how fast it is here
   dta-manager doctor                            what this machine lacks
   dta-manager size --flows 1M --reports 5M      how large stores must be";

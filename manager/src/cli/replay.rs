@@ -21,15 +21,15 @@ use crate::replay::{self, ReplayOptions};
 Sends the payloads of the UDP datagrams in FILE that were addressed to a DTA port, unchanged, to HOST:PORT. A truncated capture is sent up to the cut, with a warning.
 
 Examples:
-  dta-manager replay reports.pcap --to 127.0.0.1:40040
-  dta-manager replay reports.pcapng --to tor1.example:40040 --port 5000 \\
+  dta-manager replay reports.pcap --translator 127.0.0.1:40040
+  dta-manager replay reports.pcapng --translator tor1.example:40040 --port 5000 \\
       --rate 10000 --loop 100
   dta-manager replay frames.pcap --raw veth0      whole frames (CAP_NET_RAW)")]
 pub(super) struct Replay {
-    /// Capture to send, pcap or pcapng
+    /// Capture to send: pcap or pcapng, also packed with gzip
     file: PathBuf,
     /// Translator to send to (IPv4)
-    #[arg(long, value_name = "HOST:PORT", value_parser = host::socket_v4, required_unless_present = "raw")]
+    #[arg(long = "translator", alias = "to", value_name = "HOST:PORT", value_parser = host::socket_v4, required_unless_present = "raw")]
     to: Option<SocketAddrV4>,
     /// Destination ports in the capture that carry DTA
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_values_t = [dta_proto::wire::dta::PORT])]
@@ -94,7 +94,7 @@ impl Replay {
                 .with_context(|| format!("cannot send frames on {interface}"))?,
             (None, Some(to)) => replay::send_datagrams(&load, to, &options, |n| bar.set_position(n))
                 .with_context(|| format!("cannot send to {to}"))?,
-            (None, None) => unreachable!("clap asks for --to or --raw"),
+            (None, None) => unreachable!("clap asks for --translator or --raw"),
         };
         bar.finish_and_clear();
         let done = Replayed {

@@ -75,7 +75,7 @@ pub(super) struct RunTestbed {
     /// Topology file: network, traffic, stores, and the machines to run on [default: the embedded one]
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// Play a capture (pcap or pcapng) instead of synthetic traffic
+    /// Play a capture (pcap or pcapng, also packed with gzip) instead of synthetic traffic
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -386,7 +386,7 @@ fn announce_running(testbed: &Testbed) -> anyhow::Result<()> {
          dta-collector dashboard --collector {0}\n  dta-collector stats --collector {0}\n  \
          dta-collector top --by bytes --collector {0}\n  \
          dta-translator stats --translator http://{1}\n  \
-         dta-manager replay FILE --to {2}                 DTA reports of a pcap file\n\
+         dta-manager replay FILE --translator {2}         DTA reports of a pcap file\n\
          (where they are not installed: cargo run --release -p dta-collector -- dashboard …)\nFiles are in {3}.",
         daemons.collector_addresses(),
         daemons.control_address,

@@ -245,7 +245,7 @@ fn what_cannot_land_is_refused_before_it_is_sent() {
     translator.shows(&["\"listen\""]);
     let translator_is = address(&translator.printed(), "listen");
     let variables = format!(
-        "export DTA_COLLECTOR_COLLECTOR={collector_is} DTA_REPORTER_COLLECTOR={collector_is} DTA_REPORTER_TO={translator_is}"
+        "export DTA_COLLECTOR_COLLECTOR={collector_is} DTA_REPORTER_COLLECTOR={collector_is} DTA_REPORTER_TRANSLATOR={translator_is}"
     );
     let run = |line: &str| {
         let output = room.run(&format!("{variables}\n{line}"));
@@ -266,7 +266,10 @@ const REFUSED: [(&str, &str); 8] = [
     ("dta-reporter send append --list 16 --value 1,2,3,4", "list is 16, but store `events` takes 0 to 15"),
     ("dta-reporter send append --list 1 --value 1,2,3", "length of the value is 12"),
     ("dta-reporter send sketch-merge --epoch 1 --column 1 --cells 1,2", "number of cells is 2"),
-    ("dta-reporter send key-write --key 01 --value 1 --to 127.0.0.1:9", "nobody listens at 127.0.0.1:9"),
+    (
+        "dta-reporter send key-write --key 01 --value 1 --translator 127.0.0.1:9",
+        "nobody listens at 127.0.0.1:9",
+    ),
     (
         "echo '{\"primitive\":\"append\",\"list\":99,\"value\":[1,2,3,4]}' | dta-reporter send --file -",
         "line 1: it cannot land",

@@ -82,7 +82,7 @@ const SEND_ONE: &str = "\
 dta-reporter send key-write --store flows --key 0123 --value 1500 2>/dev/null; sleep 1
 dta-collector query key-write 0123 -o json";
 const SEND_ELSEWHERE: &str = "\
-dta-reporter send key-write --store flows --key 0123 --value 1500 --to 10.0.0.6:40040 --collector 10.0.0.5:40050 2>/dev/null
+dta-reporter send key-write --store flows --key 0123 --value 1500 --translator 10.0.0.6:40040 --collector 10.0.0.5:40050 2>/dev/null
 sleep 1; dta-collector query key-write 0123 -o json --collector 10.0.0.5:40050";
 const CAPTURE: &str = "dta-manager make-capture --force traffic.pcap";
 /// Makes captures of DTA reports, as anybody would: `catch.py ADDRESS PORT FILE` catches three datagrams, and writes them as
@@ -112,7 +112,7 @@ rm -f caught; python3 catch.py ",
             $file,
             " & catching=$!
 until [ -e caught ]; do sleep 0.1; done
-for n in 4 5 6; do dta-reporter send key-write --store 1 --key 0abd --value $n --unchecked --to ",
+for n in 4 5 6; do dta-reporter send key-write --store 1 --key 0abd --value $n --unchecked --translator ",
             $address,
             ":",
             $port,
@@ -436,7 +436,7 @@ fn own() -> Vec<Known> {
     up("dta-collector tail --store events --list 3 --from-start", Shows(&["000000010000000200000003deadbeef"])),
     with(
         "dta-reporter send append --list 0 --value 5,6,7,8",
-        up("dta-collector tail --from-start --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
+        up("dta-collector tail --once -o json | jq .entry", Says(&["\"00000005000000060000000700000008\""])),
     ),
     beside(MORE_DROPS, up("dta-collector export --json -", Shows(&["\"event\":\"drop\""]))),
     with(
@@ -592,7 +592,7 @@ fn own() -> Vec<Known> {
             alone(
                 "dta-translator run --collector 10.0.0.5:40050,10.0.0.7:40050 --listen 10.0.0.6:40040 --source 10.0.0.6",
                 Serves(
-                    "dta-reporter send key-write --key 01 --value 9 --store others --to 10.0.0.6:40040 --collector 10.0.0.7:40050
+                    "dta-reporter send key-write --key 01 --value 9 --store others --translator 10.0.0.6:40040 --collector 10.0.0.7:40050
                      sleep 1; dta-collector query key-write 01 -o json --collector 10.0.0.7:40050",
                     &["000000090000000000000000"],
                 ),
@@ -713,14 +713,14 @@ fn own() -> Vec<Known> {
     ),
     with(
         REPORTS,
-        up("dta-manager replay reports.pcap --to 127.0.0.1:40040", Says(&["3 of 3 datagrams sent"])),
+        up("dta-manager replay reports.pcap --translator 127.0.0.1:40040", Says(&["3 of 3 datagrams sent"])),
     ),
     with(
         OTHER_REPORTS,
         beside(
             TRANSLATOR_ELSEWHERE,
             alone(
-                "dta-manager replay reports.pcapng --to tor1.example:40040 --port 5000 --rate 10000 --loop 100",
+                "dta-manager replay reports.pcapng --translator tor1.example:40040 --port 5000 --rate 10000 --loop 100",
                 Then("dta-collector query key-write 0abd -o json", &["\"value\":\"000000"]),
             ),
         ),
@@ -890,7 +890,7 @@ fn own() -> Vec<Known> {
     ),
     up("dta-collector top --by bytes -n 3", Says(&["No flow is known"])),
     alone(
-        "dta-manager replay int-v1.0-three-reports.pcap --to 127.0.0.1:54321 --port 54321",
+        "dta-manager replay int-v1.0-three-reports.pcap --translator 127.0.0.1:54321 --port 54321",
         NotHere("it needs a capture that the repository does not hold; the tests of INT replay it where it is"),
     ),
     up("dta-translator flush", Says(&["waiting"])),
@@ -903,6 +903,7 @@ fn own() -> Vec<Known> {
         ),
     ),
     // What readers say of INT. The flow is that of the examples of `dta-reporter send`, by which no switch reports INT.
+    up("dta-collector top --by bytes", Says(&["No flow is known"])),
     up("dta-collector top", Says(&["No flow is known: int-events has no keys"])),
     up(
         "dta-collector top --at -1h",
@@ -968,7 +969,7 @@ fn own() -> Vec<Known> {
     ),
     up("dta-collector tail events", NotHere(EVENTS)),
     up("dta-collector tail events -n 20 --once", NotHere(EVENTS)),
-    up("dta-collector tail events --kind drop,loop --from 10m", NotHere(EVENTS)),
+    up("dta-collector tail events --kind drop,loop --since 10m", NotHere(EVENTS)),
     up("dta-collector tail events --prefix 10.0.0.0/8 --switch leaf1 -o json", NotHere(EVENTS)),
     up("dta-collector tail events --kind drop --at -1h", NotHere(EVENTS)),
     up("dta-collector tail events --since 2026-11-24T14:00 --until 2026-11-24T15:00", NotHere(EVENTS)),

@@ -336,7 +336,7 @@ fn strangers_are_kept_out(
     let key = "'10.0.0.9:1->10.0.0.2:1/udp'";
     reporter.must("ip addr add 10.30.0.9/24 dev reports");
     reporter.must(&format!(
-        "{everywhere}dta-reporter send key-write --store 1 --key {key} --value 1 --to \"$REPORTS:40040\" \
+        "{everywhere}dta-reporter send key-write --store 1 --key {key} --value 1 --translator \"$REPORTS:40040\" \
          --from 10.30.0.9:0 --unchecked"
     ));
     let start = Instant::now();

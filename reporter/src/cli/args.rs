@@ -102,7 +102,7 @@ pub(super) struct Send {
     pub(super) file: Option<PathBuf>,
 
     /// The translator's address and port
-    #[arg(long, global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4, default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
+    #[arg(long = "translator", alias = "to", global = true, env, value_name = "HOST:PORT", value_parser = host::socket_v4, default_value_t = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, PORT))]
     pub(super) to: SocketAddrV4,
 
     /// Address and port to send from, which also receives NACKs. Default: the address chosen by the host's

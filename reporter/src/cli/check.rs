@@ -173,7 +173,7 @@ pub(super) fn somebody_listens(to: SocketAddrV4) -> Result<()> {
     if netstat::is_nobody_at(to) {
         bail!(
             "nobody listens at {to}: start a translator there (dta-translator run), or give the address of \
-            one with --to (--unchecked sends anyway)"
+            one with --translator (--unchecked sends anyway)"
         );
     }
     Ok(())

@@ -63,8 +63,8 @@ pub struct TranslatorRunOptions {
     /// Write which report copies did not arrive as sent to this file (for testbeds)
     #[arg(long, env)]
     pub ledger: Option<PathBuf>,
-    /// Print one line of JSON on stdout when ready for reports
-    #[arg(long)]
+    /// Print one line of JSON on stdout when ready for reports, which every daemon does without it
+    #[arg(long, hide = true)]
     pub ready: bool,
     /// Open no session; wait for `dta-translator setup`
     #[arg(long)]
@@ -151,7 +151,7 @@ async fn run_until_stopped(
             metrics: metrics_address,
             endpoint: &endpoint,
         };
-        ready_line(config, options, &taken, session)
+        ready_line(config, &taken, session)
     };
     let together = Together::new(workers.lanes.len());
     let tell = |worker: usize, event: LeaseEvent<'_>| {
@@ -294,14 +294,10 @@ struct TranslatorAddresses<'a> {
 
 fn ready_line(
     config: &TranslatorConfig,
-    options: &TranslatorRunOptions,
     taken: &TranslatorAddresses<'_>,
     session: bool,
 ) -> anyhow::Result<()> {
     let TranslatorAddresses { listen, int, flows, control, metrics, endpoint } = taken;
-    if !options.ready {
-        return Ok(());
-    }
     let line = json!({
         "ready": true,
         "program": "dta-translator",

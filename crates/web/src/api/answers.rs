@@ -241,7 +241,7 @@ pub(super) async fn traces(server: Arc<WebServer>, parameters: Parameters) -> An
 
 pub(super) async fn top_flows(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let criteria = Criteria {
-        by: parameters.parse_as::<By>("by")?.unwrap_or_default(),
+        by: parameters.parse_as::<By>("by")?,
         most: parameters.number("number", 20, 10_000)? as usize,
         prefix: parameters.parse_as::<Prefix>("prefix")?,
         keys: parameters.get("keys").map_or(Keys::Directory, |store| Keys::Store(store.to_owned())),
