@@ -24,7 +24,7 @@ fn list_stores_command(flags: &str) -> String {
 /// The kind of a value, by its placeholder in help texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CompletionKind {
-    /// `NAME|ID`
+    /// `NAME|ID` or `STORE`
     Store,
     /// `HOST` or `HOST:PORT`
     Host,
@@ -45,7 +45,16 @@ pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
     match shell {
         Shell::Bash => extend_bash_script(&script, &kinds, &function),
         Shell::Zsh => extend_zsh_script(&script, &function),
-        Shell::Fish => extend_fish_script(&script, &kinds, &function),
+        Shell::Fish => {
+            let mut with_argument = Vec::new();
+            commands_with_store_argument(command, "", &mut with_argument);
+            let arguments = with_argument.iter().map(|path| {
+                format!(
+                    "complete -c {name} -n \"__fish_{function}_using_subcommand {path}\" -f -a '(__fish_{function}_stores)'\n"
+                )
+            });
+            extend_fish_script(&script, &kinds, &function) + &arguments.collect::<String>()
+        }
         _ => script,
     }
 }
@@ -54,7 +63,7 @@ pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
 fn collect_flag_kinds(command: &Command, kinds: &mut BTreeMap<String, CompletionKind>) {
     for arg in command.get_arguments() {
         let kind = match arg.get_value_names().unwrap_or_default() {
-            [name] if name == "NAME|ID" => CompletionKind::Store,
+            [name] if name == "NAME|ID" || name == "STORE" => CompletionKind::Store,
             [name] if name == "HOST" || name == "HOST:PORT" => CompletionKind::Host,
             _ => continue,
         };
@@ -95,6 +104,11 @@ fn extend_bash_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, fu
             _ => {}
         }
         let line = match flag {
+            // The words of a command; an argument that is a store stands among them with its placeholder.
+            _ if line.trim_start().starts_with("opts=") => {
+                let stores = format!("$(_{function}_stores)");
+                line.replace("<STORE>", &stores).replace("[STORE]", &stores)
+            }
             Some(CompletionKind::Store) => {
                 line.replace(files, &format!("compgen -W \"$(_{function}_stores)\" -- \"${{cur}}\""))
             }
@@ -134,10 +148,32 @@ fn extend_zsh_script(script: &str, function: &str) -> String {
     );
     script
         .replace(":NAME|ID:_default", &format!(":NAME or ID:_{function}_stores"))
+        .replace(":STORE:_default", &format!(":STORE:_{function}_stores"))
+        .lines()
+        .map(|line| complete_zsh_argument(line, function) + "\n")
+        .collect::<String>()
         .replace(":HOST:_default", ":HOST:_hosts")
         .replace(":HOST:PORT:_default", ":HOST\\:PORT:_hosts")
         .replace(":HOST:PORT|", ":HOST\\:PORT|")
         .replacen("autoload -U is-at-least\n\n", &format!("autoload -U is-at-least\n\n{stores}"), 1)
+}
+
+/// A line of an argument, `':store -- The store:_default' \`, which completes stores.
+fn complete_zsh_argument(line: &str, function: &str) -> String {
+    let is_store = line.trim_start_matches(['\'', ':']).starts_with("store -- ");
+    if is_store { line.replace(":_default'", &format!(":_{function}_stores'")) } else { line.to_owned() }
+}
+
+/// Paths of the commands whose argument is a store.
+fn commands_with_store_argument(command: &Command, path: &str, found: &mut Vec<String>) {
+    for command in command.get_subcommands() {
+        let path = format!("{path} {}", command.get_name());
+        let is_store = |arg: &clap::Arg| arg.get_value_names().is_some_and(|names| names[0] == "STORE");
+        if command.get_positionals().any(is_store) {
+            found.push(path.trim_start().to_owned());
+        }
+        commands_with_store_argument(command, &path, found);
+    }
 }
 
 fn extend_fish_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, function: &str) -> String {
@@ -186,12 +222,17 @@ mod tests {
     fn command() -> Command {
         let flag =
             |name: &'static str, value: &'static str| clap::Arg::new(name).long(name).value_name(value);
-        Command::new("dta-test").subcommand(
-            Command::new("query")
-                .arg(flag("store", "NAME|ID").short('s'))
-                .arg(flag("collector", "HOST:PORT"))
-                .arg(flag("file", "FILE")),
-        )
+        Command::new("dta-test")
+            .subcommand(
+                Command::new("query")
+                    .arg(flag("store", "NAME|ID").short('s'))
+                    .arg(flag("collector", "HOST:PORT"))
+                    .arg(flag("file", "FILE")),
+            )
+            .subcommand(
+                Command::new("history")
+                    .arg(clap::Arg::new("store").value_name("STORE").required(true).help("The store")),
+            )
     }
 
     /// What bash offers at the end of a line, given a collector of two stores, one known host and one file.
@@ -236,6 +277,8 @@ mod tests {
         assert_eq!(offered("dta-test query --collector coll"), ["collector.example"]);
         assert_eq!(offered("dta-test query --file scr"), ["script"]);
         assert!(offered("dta-test query --").contains(&"--store".to_owned()));
+        assert_eq!(offered("dta-test history fl"), ["flows"]);
+        assert_eq!(offered("dta-test history --collector 10.0.0.9:40051 oth"), ["others"]);
     }
 
     #[test]
@@ -252,5 +295,8 @@ mod tests {
             assert!(script.contains("--collector=*") && script.contains("stores -o json "), "{script}");
         }
         assert!(fish.contains(" -l collector -r -f -a '(__fish_print_hostnames)'"), "{fish}");
+        let history = "-n \"__fish_dta_test_using_subcommand history\" -f -a '(__fish_dta_test_stores)'";
+        assert!(fish.contains(history), "{fish}");
+        assert!(zsh.contains("':store -- The store:_dta_test_stores'"), "{zsh}");
     }
 }
