@@ -1,17 +1,20 @@
-//! Capture files: classic pcap (both byte orders, micro- and nanoseconds) and pcapng.
+//! Capture files: classic pcap (both byte orders, micro- and nanoseconds) and pcapng, as they are or packed with gzip.
 //!
 //! Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, and the registry of link types at tcpdump.org.
 
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 
 /// Bytes read at once; a larger record grows the buffer.
 const BUFFER: usize = 1 << 20;
 /// No capture tool writes such a large record, so a length beyond it is damage.
 const LARGEST_RECORD: usize = 64 << 20;
+/// What a gzip file begins with (RFC 1952 section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// What a packet's first byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +89,7 @@ pub enum CaptureError {
     Open { path: PathBuf, source: std::io::Error },
     /// It does not begin like a capture.
     #[error(
-        "{name} is not a capture: it begins with neither a pcap nor a pcapng header (compressed captures are not supported: unpack them first)"
+        "{name} is not a capture: it begins with neither a pcap nor a pcapng header (of packed captures, those of gzip are read: unpack others first)"
     )]
     NotACapture { name: String },
     /// The file header itself is truncated.
@@ -114,6 +117,7 @@ pub fn read_from(
     name: &str,
     mut each: impl FnMut(CapturedPacket<'_>),
 ) -> Result<Summary, CaptureError> {
+    let source = unpack_gzip(source).map_err(|_| CaptureError::Read { name: name.into(), packets: 0 })?;
     let mut reader = match create_reader(BUFFER, source) {
         Ok(reader) => reader,
         Err(PcapError::HeaderNotRecognized | PcapError::NomError(..) | PcapError::OwnedNomError(..)) => {
@@ -179,6 +183,14 @@ pub fn read_from(
             }
         }
     }
+}
+
+/// What is in a file of gzip; others as they are.
+fn unpack_gzip<'a>(source: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+    // The parser takes a header from its first read, so what was looked at must come in one piece with the rest.
+    let mut source = BufReader::with_capacity(BUFFER, source);
+    let is_packed = source.fill_buf()?.starts_with(&GZIP);
+    Ok(if is_packed { Box::new(MultiGzDecoder::new(source)) } else { Box::new(source) })
 }
 
 /// How a record's header is laid out.
@@ -380,6 +392,29 @@ mod tests {
         assert_eq!(packets[1], (2_500_000_000, 2, LinkType::RawIp, b"xy".to_vec()));
         assert_eq!(packets[2].3, b"z");
         assert_eq!(summary, Summary { packets: 3, cut: None });
+    }
+
+    #[test]
+    fn a_capture_packed_with_gzip_is_read_as_it_was() {
+        let plain = classic(&[(5, 7, b"abc"), (6, 8, b"defg")], false, false);
+        let pack = |bytes: &[u8]| {
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            std::io::Write::write_all(&mut packer, bytes).unwrap();
+            packer.finish().unwrap()
+        };
+        let packed = pack(&plain);
+        assert_eq!(collect(&packed).unwrap(), collect(&plain).unwrap());
+        // In two members, as of `cat a.gz b.gz`.
+        assert_eq!(
+            collect(&[pack(&plain[..30]), pack(&plain[30..])].concat()).unwrap(),
+            collect(&plain).unwrap()
+        );
+        let cut = collect(&packed[..packed.len() - 12]).unwrap_err();
+        assert!(cut.to_string().starts_with("cannot read more of test"), "{cut}");
+        assert!(matches!(
+            collect(&pack(b"#!/bin/sh\necho no capture\n")),
+            Err(CaptureError::NotACapture { .. })
+        ));
     }
 
     #[test]
