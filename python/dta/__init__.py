@@ -13,10 +13,11 @@ What lies where in memory is defined in `docs/memory-layout.md` of DTA; how keys
 counted is as in the Rust readers, and tested against them.
 """
 
-from . import kinds
+from . import flows, kinds
 from .answers import CounterAnswers, Entries, KeyWriteAnswers, PathAnswers, SketchAnswers
 from .epoch import EarlierEpoch, Epoch, Waterfall
 from .errors import AskError, BadKey, Error, NoSuchStore, RegionError
+from .flows import FlowSummary, RankedFlow, TopFlows
 from .key import Flow, Key, keys
 from .kinds import *
 from .live import Collector, connect
@@ -37,15 +38,18 @@ __all__ = [
     "Epoch",
     "Error",
     "Flow",
+    "FlowSummary",
     "Key",
     "KeyWriteAnswers",
     "Memory",
     "NoSuchStore",
     "PathAnswers",
+    "RankedFlow",
     "RegionError",
     "SketchAnswers",
     "Store",
     "StoreSpec",
+    "TopFlows",
     "Waterfall",
     "connect",
     "keys",

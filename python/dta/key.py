@@ -60,12 +60,23 @@ class Flow(NamedTuple):
 
     def key(self) -> Key:
         """The flow's key: its own bytes for IPv4, three CRCs of them for IPv6."""
-        ports = self.sport.to_bytes(2, "big") + self.dport.to_bytes(2, "big")
+        packed = self.packed()
+        return Key(packed + bytes(3)) if len(packed) == 13 else hashed_key(packed, bytes([self.proto, 0, 0, 6]))
+
+    def packed(self) -> bytes:
+        """Its bytes in keys: addresses, ports and protocol; 13 for IPv4, 37 for IPv6."""
+        rest = self.sport.to_bytes(2, "big") + self.dport.to_bytes(2, "big") + bytes([self.proto])
         if isinstance(self.src, ipaddress.IPv4Address) and isinstance(self.dst, ipaddress.IPv4Address):
-            return Key(self.src.packed + self.dst.packed + ports + bytes([self.proto, 0, 0, 0]))
-        whole = _v6(self.src) + _v6(self.dst) + ports + bytes([self.proto])
-        sums = b"".join(crc_of(table, whole).to_bytes(4, "big") for table in (CRC32, CRC32C, CRC32K))
-        return Key(sums + bytes([self.proto, 0, 0, 6]))
+            return self.src.packed + self.dst.packed + rest
+        return _v6(self.src) + _v6(self.dst) + rest
+
+    @classmethod
+    def from_packed(cls, packed: bytes) -> Flow:
+        """The flow of such bytes."""
+        end = (len(packed) - 5) // 2
+        src, dst = (ipaddress.ip_address(address) for address in (packed[:end], packed[end : 2 * end]))
+        sport, dport = (int.from_bytes(packed[at : at + 2], "big") for at in (2 * end, 2 * end + 2))
+        return cls(src, dst, sport, dport, packed[-1])
 
     def __str__(self) -> str:
         def end(address: Address, port: int) -> str:
@@ -101,6 +112,12 @@ class Key(bytes):
 
     def __repr__(self) -> str:
         return f"Key({str(self)!r})"
+
+
+def hashed_key(packed: bytes, kind: bytes) -> Key:
+    """A key of more than 16 bytes: three CRCs of them, and four bytes for the kind of key."""
+    sums = b"".join(crc_of(table, packed).to_bytes(4, "big") for table in (CRC32, CRC32C, CRC32K))
+    return Key(sums + kind)
 
 
 def keys(of: Union[KeyLike, Iterable[KeyLike], KeyArray]) -> KeyArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Type
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .answers import Entries
 from .epoch import Epoch
 from .errors import AskError
+from .flows import FlowStores
 from .key import KeyArray
 from .memory import named
 from .spec import StoreSpec
@@ -58,7 +59,7 @@ def connect(
     )
 
 
-class Collector(Mapping[str, Store]):
+class Collector(FlowStores):
     """A running collector: its stores by name, in order of their ids. Created by `connect`.
 
     Use one for all queries, and close it (or use it in a `with` statement). Threads may share it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from . import append
 from .answers import Entries
 from .epoch import Epoch
 from .errors import AskError, NoSuchStore, RegionError
+from .flows import FlowStores
 from .key import KeyArray
 from .region import Region, open_file
 from .spec import StoreSpec
@@ -55,7 +56,7 @@ def open_region(path: Union[str, "os.PathLike[str]"]) -> Store:
     return store_of(region.spec, region.generation, _File(region))
 
 
-class Memory(Mapping[str, Store]):
+class Memory(FlowStores):
     """The stores of a memory directory by name, in order of their ids.
 
     They are those present when the directory was opened: if a collector replaces one, open it again.
