@@ -167,7 +167,7 @@ import socket, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 link.bind(('e0', 0))
 payload = bytes([7]) * 100
-udp = bytes.fromhex('1b591b5a006c0000') + payload
+udp = bytes.fromhex('1b591b64006c0000') + payload
 ip = bytes.fromhex('450000800001000040110000') + bytes([10, 7, 4, 1, 10, 7, 4, 2])
 frame = b'\\xff' * 6 + b'\\x02' * 6 + bytes.fromhex('88a8000a810000140800') + ip + udp
 for _ in range(int(sys.argv[1])):
@@ -180,7 +180,7 @@ fn a_dropped_packet_with_two_vlan_tags_is_a_drop_of_its_flow() {
     let mut bed = Bed::new();
     let [near, far] = ["n", "f"].map(|name| bed.namespace(name));
     bed.veth((&near, "e0", "10.7.3.1/24"), (&far, "e0", "10.7.3.2/24"));
-    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7002").unwrap();
+    let table = dta_reporter::packet_trace::filter::compile_filter("udp dst port 7012").unwrap();
     let mut tracer =
         tracer(&TracerOptions { table, ..TracerOptions::default() }, &["tp:kfree_skb".to_owned()]);
     // The other host has no such VLANs: it drops what comes.
@@ -191,6 +191,6 @@ fn a_dropped_packet_with_two_vlan_tags_is_a_drop_of_its_flow() {
     let unreported =
         collect_reported(&mut tracer, &mut records, |records, unreported| records.len() + unreported >= SENT);
     assert!(all_but(unreported, SENT).contains(&records.len()), "{} of {SENT}", records.len());
-    let flow = "10.7.4.1:7001->10.7.4.2:7002/udp".parse().unwrap();
+    let flow = "10.7.4.1:7001->10.7.4.2:7012/udp".parse().unwrap();
     assert!(records.iter().all(|record| record.flow == flow), "{records:?}");
 }
