@@ -22,6 +22,23 @@ pub struct PacketDrop {
     pub reason: DropReason,
 }
 
+/// What an exporter measured of a sampled packet's way through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransitReading {
+    /// The packet's flow.
+    pub flow: Flow,
+    /// Through whom it went.
+    pub exporter: IpAddr,
+    /// Interface by which it left.
+    pub egress: Option<u32>,
+    /// The queue there.
+    pub queue: Option<u32>,
+    /// Nanoseconds in the device.
+    pub latency: Option<u32>,
+    /// Bytes in the queue when the packet came to it.
+    pub depth: Option<u32>,
+}
+
 /// What an interface has counted since some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceReading {
@@ -53,6 +70,8 @@ pub enum Exported {
     Flow(FlowRecord),
     /// A dropped packet.
     Drop(PacketDrop),
+    /// Queue and latency of a packet's hop.
+    Transit(TransitReading),
     /// Counters of an interface.
     Interface(InterfaceReading),
     /// What an interface is called.

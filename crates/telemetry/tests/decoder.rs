@@ -1,6 +1,6 @@
 //! Datagrams of every format, whole, damaged, lying and too many.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use dta_proto::counter::FlowReason;
 use dta_proto::drop_reason::DropReason;
@@ -8,12 +8,13 @@ use dta_proto::flow_record::{DIRECTION_EGRESS, FlowRecord};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::InterfaceCounter;
 use dta_proto::trace::TraceName;
-use dta_telemetry::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
+use dta_telemetry::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop, TransitReading};
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };
-use dta_telemetry::flows::{Decoder, FlowExportFormat, FlowExportSource};
+use dta_telemetry::flows::{Decoder, DecoderOptions, FlowExportFormat, FlowExportSource};
 use dta_telemetry::reports::ArrivalTime;
+use proptest::prelude::*;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
@@ -40,7 +41,7 @@ fn exported(
 
 /// Decodes datagrams of one exporter.
 fn all(datagrams: &[Vec<u8>]) -> (Decoder, Decoded) {
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions::default());
     let decoded = datagrams.iter().flat_map(|datagram| decode(&mut decoder, 0, HERE, datagram)).collect();
     (decoder, decoded)
 }
@@ -109,7 +110,8 @@ fn a_record_says_when_its_flow_began_and_ended() {
     without_clock[8..12].copy_from_slice(&60u32.to_be_bytes());
     let at = ArrivalTime { now: 0, wall: 100 * second };
     let mut decoded = Vec::new();
-    Decoder::new(1).decode_datagram(at, (HERE, 2055).into(), &without_clock, |one| decoded.push(one));
+    Decoder::new(DecoderOptions::default())
+        .decode_datagram(at, (HERE, 2055).into(), &without_clock, |one| decoded.push(one));
     let [Ok(Exported::Flow(record))] = decoded[..] else { panic!("{decoded:?}") };
     assert_eq!((record.received, record.start), (100 * second, 93 * second));
     let ntp = 2_208_988_800u64;
@@ -155,7 +157,7 @@ fn interfaces_are_named_by_options() {
         (emit::ipfix_message(1, 0, &ipfix), "eth3"),
         (emit::ipfix_message(1, 0, &described), "uplink"),
     ] {
-        let mut decoder = Decoder::new(16);
+        let mut decoder = Decoder::new(DecoderOptions::default());
         assert_eq!(exported(&mut decoder, 0, HERE, &datagram), [named(name)], "{name}");
         assert_eq!(self::named(&decoder, "flows.names"), 1);
     }
@@ -215,12 +217,16 @@ fn what_is_sampled_has_its_rate() {
         set(1, &options),
         set(300, &sampler(1, 10)),
         set(256, &encode_record(&tcp())),
-        set(300, &sampler(2, 1000)),
+    ];
+    // The second one is behind the data.
+    let more = [
         set(257, &[encode_record(&tcp()), vec![2]].concat()),
         set(257, &[encode_record(&tcp()), vec![7]].concat()),
         set(256, &encode_record(&tcp())),
+        set(300, &sampler(2, 1000)),
     ];
-    let (decoder, v9) = all(&[emit::netflow_v9_datagram(1, 0, &sets)]);
+    let (decoder, v9) =
+        all(&[emit::netflow_v9_datagram(1, 0, &sets), emit::netflow_v9_datagram(2, 0, &more)]);
     assert_eq!(rate(&v9), [10, 1000, 1, 1], "the only one, the named one, an unknown one, none of several");
     assert_eq!((named(&decoder, "flows.options"), named(&decoder, "flows.templates")), (2, 3));
     // IPFIX: so many in a row, and so many not.
@@ -237,7 +243,7 @@ fn what_is_sampled_has_its_rate() {
 
 #[test]
 fn templates_are_each_exporters_own_and_gaps_too() {
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions::default());
     let there = Ipv4Addr::new(10, 0, 0, 2);
     let known = emit::netflow_v9_datagram(
         1,
@@ -280,7 +286,6 @@ fn records_are_numbered_in_v5_and_ipfix() {
 
 #[test]
 fn damage_is_told_and_what_comes_after_is_read() {
-    let malformed: Decoded = vec![Err(FlowReason::Malformed)];
     for (bytes, reason) in [
         (&[][..], FlowReason::Version),
         (&[0, 7, 0, 0], FlowReason::Version),
@@ -301,16 +306,16 @@ fn damage_is_told_and_what_comes_after_is_read() {
             assert!(decoded.iter().all(|one| one.is_err()), "{len} of {} bytes: {decoded:?}", whole.len());
         }
     }
-    // A set that is longer than its message, with one before it that is whole.
+    // A set that is longer than its message: the records in it are whole.
     let mut lying =
         emit::ipfix_message(1, 0, &[sets[0].clone(), sets[1].clone(), set(256, &encode_record(&tcp()))]);
     let at = lying.len() - encode_record(&tcp()).len() - 2;
     lying[at..at + 2].copy_from_slice(&[0xff, 0xff]);
-    assert_eq!(all(&[lying]).1, [Ok(tcp()), Err(FlowReason::Malformed)]);
+    assert_eq!(all(&[lying]).1, [Err(FlowReason::Malformed), Ok(tcp()), Ok(tcp())]);
     // Too many flows for a datagram of v5.
     let mut many = emit::netflow_v5_datagram(1, 0, 0, &[tcp()]);
     many[2..4].copy_from_slice(&[0xff, 0xff]);
-    assert_eq!(all(&[many]).1, malformed);
+    assert_eq!(all(&[many]).1, [Ok(FlowRecord { direction: 0, ..tcp() }), Err(FlowReason::Malformed)]);
     // A record without counts, and one without addresses.
     for fields in [&FIELDS[..7], &FIELDS[2..]] {
         let len: u16 = fields.iter().map(|(_, len)| len).sum();
@@ -321,7 +326,7 @@ fn damage_is_told_and_what_comes_after_is_read() {
 
 #[test]
 fn templates_that_lie_leave_a_good_one_as_it_is() {
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions::default());
     decode(
         &mut decoder,
         0,
@@ -333,7 +338,7 @@ fn templates_that_lie_leave_a_good_one_as_it_is() {
         encode_template(256, &[]),
         encode_template(256, &[(8, 0)]),
         encode_u16_words(&[256, 100, 8, 4]),
-        encode_template(256, &[(8, 4); 200]),
+        encode_template(256, &[(8, 4); 300]),
         encode_template(256, &[(8, 65535), (12, 65535)]),
         encode_u16_words(&[256]),
     ] {
@@ -369,7 +374,7 @@ fn sflow(sequence: u32, samples: &[Vec<u8>]) -> Vec<u8> {
 fn samples_of_packets_are_records_in_each_form() {
     // One of a switch's own data is before the headers.
     let more = emit::if_counters(1, 2, 3);
-    let more = [&1001u32.to_be_bytes()[..], &more[4..]].concat();
+    let more = [&2001u32.to_be_bytes()[..], &more[4..]].concat();
     let records = [more, emit::sflow_header_record(1, &packet())];
     for (sample, expected) in [
         (sample(&records), sampled()),
@@ -383,14 +388,14 @@ fn samples_of_packets_are_records_in_each_form() {
             emit::sflow_sample(3, &[7, 0, 4, 100, 0, 0, 0, 3, 0, 4], &records),
             FlowRecord { direction: DIRECTION_EGRESS, ..sampled() },
         ),
-        // To several interfaces, to none, to the agent itself; and not of an interface, and without a rate.
+        // To several interfaces, to none (it was discarded), to the agent itself; and not of an interface, and without a rate.
         (
             emit::sflow_sample(1, &[7, 3, 100, 0, 0, 3, 0x8000_0002], &records),
             FlowRecord { out_if: 0, ..sampled() },
         ),
         (
             emit::sflow_sample(3, &[7, 0, 3, 100, 0, 0, 0, 3, 1, 258], &records),
-            FlowRecord { out_if: 0, ..sampled() },
+            FlowRecord { out_if: 0, forwarding: 128, ..sampled() },
         ),
         (
             emit::sflow_sample(1, &[7, 3, 100, 0, 0, 3, 0x3fff_ffff], &records),
@@ -427,7 +432,7 @@ fn notices_of_drops_and_counters_of_interfaces() {
         emit::sflow_sample(2, &[7, 0x0200_0001], &[]),
         emit::sflow_sample(4413 << 12 | 1, &[1, 2, 3], &[]),
     ];
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions::default());
     let decoded = exported(&mut decoder, 0, HERE, &sflow(1, &samples));
     let dropped = PacketDrop {
         flow: Some(sampled().flow_key()),
@@ -453,7 +458,7 @@ fn notices_of_drops_and_counters_of_interfaces() {
 
 #[test]
 fn agents_and_their_parts_number_datagrams_for_themselves() {
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions::default());
     let datagram = |sub_agent, sequence| emit::sflow_datagram(HERE, sub_agent, sequence, &[]);
     // A datagram may come by any address; an agent that does not know its own is known by that.
     let there = Ipv4Addr::new(192, 0, 2, 1);
@@ -518,5 +523,438 @@ fn damaged_samples_are_told_and_those_behind_them_are_read() {
         let mut other = sflow(1, &[]);
         other[at] = byte;
         assert_eq!(all(&[other]).1, [Err(reason)]);
+    }
+}
+
+#[test]
+fn what_an_agent_knows_of_a_packet_fills_columns() {
+    let item = |format: u32, words: &[u32]| {
+        let mut item = vec![format, 4 * words.len() as u32];
+        item.extend(words);
+        item.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>()
+    };
+    let records = [
+        item(1001, &[7, 0, 8, 0]),
+        item(1002, &[1, 0xc000_0209, 24, 24]),
+        // From the agent's own network, by AS 64500 to 64501.
+        item(1003, &[1, 0xc000_0209, 64499, 0, 0, 1, 2, 2, 64500, 64501, 0, 0]),
+        item(1007, &[1, 0xc633_6401, 1, 0]),
+        item(1020, &[40000, 0]),
+        item(1036, &[5]),
+        item(1039, &[700]),
+        item(1040, &[9000]),
+        emit::sflow_header_record(1, &packet()),
+        // One that is damaged says nothing.
+        item(1003, &[1]),
+    ];
+    let mut decoder = Decoder::new(DecoderOptions::default());
+    let decoded = exported(&mut decoder, 0, HERE, &sflow(1, &[sample(&records)]));
+    let mapped = |text: &str| text.parse::<Ipv4Addr>().unwrap().to_ipv6_mapped();
+    let record = FlowRecord {
+        in_vlan: 7,
+        out_vlan: 8,
+        next_hop: mapped("192.0.2.9"),
+        src_as: 64499,
+        dst_as: 64501,
+        nat_src: mapped("198.51.100.1"),
+        nat_src_port: 40000,
+        ..sampled()
+    };
+    let transit = TransitReading {
+        flow: sampled().flow_key(),
+        exporter: HERE.into(),
+        egress: Some(4),
+        queue: Some(5),
+        latency: Some(700),
+        depth: Some(9000),
+    };
+    assert_eq!(decoded, [Ok(Exported::Flow(record)), Ok(Exported::Transit(transit))]);
+    assert_eq!(named(&decoder, "flows.hops"), 1);
+}
+
+#[test]
+fn tags_and_flags_of_a_sampled_packet_fill_columns() {
+    // QinQ, a label with a pseudowire and its control word in it, PPPoE; flags and service of the TCP packet.
+    let ip =
+        [&encode_u16_words(&[0x45b8, 60, 0, 0x4000, 0x4006, 0])[..], &[10, 0, 0, 1, 10, 0, 0, 2]].concat();
+    let tcp = [&encode_u16_words(&[5000, 80])[..], &[0; 8], &[0x50, 0x12]].concat();
+    let ip = [ip, tcp].concat();
+    let ethernet = |tags: &[u16]| [vec![0x02; 12], encode_u16_words(tags)].concat();
+    let plain = [ethernet(&[0x88a8, 7, 0x8100, 9, 0x0800]), ip.clone()].concat();
+    let wire = [ethernet(&[0x8847, 0, 0x6140, 0, 0]), ethernet(&[0x8100, 9, 0x0800]), ip.clone()].concat();
+    let without_word =
+        [ethernet(&[0x8847, 0, 0x6140]), vec![0x12], ethernet(&[0x0800])[1..].to_vec(), ip.clone()];
+    let pppoe = [ethernet(&[0x8864, 0x1100, 1, 62, 0x21]), ip].concat();
+    for (frame, vlan, label) in [(plain, 7, 0), (wire, 9, 6), (without_word.concat(), 0, 6), (pppoe, 0, 0)] {
+        let (_, decoded) = all(&[sflow(1, &[sample(&[emit::sflow_header_record(1, &frame)])])]);
+        let record = decoded[0].unwrap_or_else(|reason| panic!("{reason:?}: {frame:x?}"));
+        assert_eq!(record.flow_key(), flow("10.0.0.1:5000->10.0.0.2:80/tcp"), "{frame:x?}");
+        assert_eq!((record.in_vlan, record.mpls_label), (vlan, label), "{frame:x?}");
+        assert_eq!((record.tcp_flags, record.dscp, record.bytes), (0x12, 46, 60), "{frame:x?}");
+    }
+}
+
+#[test]
+fn every_column_is_read_of_a_template() {
+    let fields = [
+        (8, 4),
+        (12, 4),
+        (7, 2),
+        (11, 2),
+        (4, 1),
+        (1, 8),
+        (2, 4),
+        (10, 4),
+        (14, 2),
+        (16, 4),
+        (17, 2),
+        (15, 4),
+        (225, 4),
+        (226, 4),
+        (227, 2),
+        (228, 2),
+        (58, 2),
+        (59, 2),
+        (234, 4),
+        (351, 8),
+        (70, 3),
+        (5, 1),
+        (6, 2),
+        (61, 1),
+        (89, 1),
+        (150, 4),
+        (151, 4),
+        (34, 4),
+    ];
+    let values = [
+        0x0a00_0001,
+        0x0a00_0002,
+        5000,
+        80,
+        6,
+        4200,
+        7,
+        3,
+        4,
+        64500,
+        64501,
+        0xc000_0209,
+        0xc633_6401,
+        0xc633_6402,
+        40000,
+        8080,
+        0x2007,
+        8,
+        9,
+        0x0100_0000_0000_004d,
+        0x00_0651,
+        0xb8,
+        0x0112,
+        1,
+        64,
+        1_700_000_000,
+        1_700_000_060,
+        100,
+    ];
+    let data: Vec<u8> = fields
+        .iter()
+        .zip(values)
+        .flat_map(|((_, len), value): (&(u16, u16), u64)| {
+            value.to_be_bytes()[8 - usize::from(*len)..].to_vec()
+        })
+        .collect();
+    let mapped = |text: &str| text.parse::<Ipv4Addr>().unwrap().to_ipv6_mapped();
+    let expected = FlowRecord {
+        start: 1_700_000_000_000_000_000,
+        end: 1_700_000_060_000_000_000,
+        next_hop: mapped("192.0.2.9"),
+        nat_src: mapped("198.51.100.1"),
+        nat_dst: mapped("198.51.100.2"),
+        nat_src_port: 40000,
+        nat_dst_port: 8080,
+        in_if: 3,
+        out_if: 4,
+        src_as: 64500,
+        dst_as: 64501,
+        in_vlan: 7,
+        out_vlan: 8,
+        vrf: 9,
+        vni: 77,
+        mpls_label: 101,
+        dscp: 46,
+        tcp_flags: 0x12,
+        direction: DIRECTION_EGRESS,
+        forwarding: 64,
+        sampling_rate: 100,
+        domain: 5,
+        ..tcp()
+    };
+    // Behind a field of unknown length, and without one.
+    let varying = [&[(82u16, 65535u16)][..], &fields].concat();
+    let (plain, long) = (data.clone(), [&[255, 1, 0][..], &[b'x'; 256], &data].concat());
+    for (fields, data) in [(&fields[..], plain), (&varying, long)] {
+        let sets = [set(2, &encode_template(256, fields)), set(256, &[data.clone(), data].concat())];
+        assert_eq!(all(&[emit::ipfix_message(1, 5, &sets)]).1, [Ok(expected), Ok(expected)]);
+    }
+}
+
+#[test]
+fn a_rate_is_of_its_scope_or_the_configurations() {
+    let rate = |decoded: &Decoded| decoded.iter().map(|one| one.unwrap().sampling_rate).collect::<Vec<_>>();
+    let template = set(2, &encode_template(256, &FIELDS));
+    let data = set(256, &encode_record(&tcp()));
+    // Options of the domain 0 about the domain 7, with a rate of 0 before them.
+    let options = [
+        set(3, &encode_u16_words(&[300, 2, 1, 149, 4, 34, 4])),
+        set(300, &[0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 50]),
+    ];
+    let (_, decoded) = all(&[
+        emit::ipfix_message(0, 0, &options),
+        emit::ipfix_message(0, 7, &[template.clone(), data.clone()]),
+        emit::ipfix_message(0, 8, &[template.clone(), data.clone()]),
+    ]);
+    assert_eq!(rate(&decoded), [50, 1]);
+    // The longest prefix; what an exporter announces goes before.
+    let sampling =
+        [("10.0.0.0/8", 20), ("10.0.0.1", 30)].map(|(prefix, rate)| (prefix.parse().unwrap(), rate));
+    let mut decoder =
+        Decoder::new(DecoderOptions { sampling: sampling.to_vec(), ..DecoderOptions::default() });
+    let both = emit::ipfix_message(0, 0, &[template.clone(), data.clone()]);
+    for (from, expected) in [(HERE, 30), (Ipv4Addr::new(10, 0, 0, 2), 20), (Ipv4Addr::new(11, 0, 0, 2), 1)] {
+        assert_eq!(rate(&decode(&mut decoder, 0, from, &both)), [expected], "{from}");
+    }
+    let announced =
+        [set(3, &encode_u16_words(&[300, 2, 1, 149, 4, 34, 4])), set(300, &[0, 0, 0, 0, 0, 0, 0, 9])];
+    decode(&mut decoder, 0, HERE, &emit::ipfix_message(1, 0, &announced));
+    assert_eq!(rate(&decode(&mut decoder, 0, HERE, &both)), [9]);
+    let v5 = |word| emit::netflow_v5_datagram(1, 0, word, &[tcp()]);
+    assert_eq!(rate(&decode(&mut decoder, 0, HERE, &v5(0))), [30]);
+    assert_eq!(rate(&decode(&mut decoder, 0, HERE, &v5(40))), [40]);
+}
+
+#[test]
+fn counts_that_nobody_can_have_are_left_out() {
+    let template = encode_template(256, &[(8, 4), (12, 4), (4, 1), (1, 8), (2, 8)]);
+    let body = |bytes: u64, packets: u64| {
+        [&[10, 0, 0, 1, 10, 0, 0, 2, 50][..], &bytes.to_be_bytes(), &packets.to_be_bytes()].concat()
+    };
+    let most = 1 << 48;
+    for (bytes, packets, expected) in [
+        (most, 1, Ok((most, 1))),
+        (most + 1, 1, Err(FlowReason::Implausible)),
+        (100, u64::MAX, Err(FlowReason::Implausible)),
+        (u64::MAX, u64::MAX, Err(FlowReason::Implausible)),
+        (0, 0, Err(FlowReason::NoFlow)),
+    ] {
+        let sets = [set(2, &template), set(256, &body(bytes, packets))];
+        let (_, decoded) = all(&[emit::ipfix_message(1, 0, &sets)]);
+        let counts: Vec<_> =
+            decoded.iter().map(|one| one.map(|record| (record.bytes, record.packets))).collect();
+        assert_eq!(counts, [expected]);
+    }
+}
+
+#[test]
+fn padding_is_read_and_other_rests_are_told() {
+    let sets = |tail: &[u8]| {
+        let mut datagram = emit::netflow_v9_datagram(
+            1,
+            0,
+            &[set(0, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))],
+        );
+        datagram.extend(tail);
+        datagram
+    };
+    assert_eq!(all(&[sets(&[0; 40])]).1, [Ok(tcp())]);
+    assert_eq!(all(&[sets(&[0, 0, 0, 0, 1, 0, 0, 0])]).1, [Err(FlowReason::Malformed), Ok(tcp())]);
+    // Ids that mean nothing, with what is behind them.
+    let mut more = sets(&set(2, &[1; 8]));
+    more.extend(set(200, &[1; 8]));
+    more.extend(set(256, &[encode_record(&tcp()), vec![0; 3]].concat()));
+    more.extend(set(256, &[encode_record(&tcp()), vec![1; 5]].concat()));
+    let (decoder, decoded) = all(&[more]);
+    let unknown = Err(FlowReason::UnknownSet);
+    assert_eq!(decoded, [unknown, unknown, Ok(tcp()), Ok(tcp()), Ok(tcp()), Err(FlowReason::Malformed)]);
+    assert_eq!(named(&decoder, "flows.unread_bytes.unknown_set"), 16);
+    assert_eq!(named(&decoder, "flows.unread_bytes.malformed"), 5);
+}
+
+#[test]
+fn a_templates_options_may_have_any_length_and_be_withdrawn() {
+    // v9 gives lengths in bytes: 9 bytes are two fields.
+    let mut options = encode_u16_words(&[300, 4, 9, 1, 4, 34, 4, 35, 1]);
+    options.push(0);
+    let sets = [set(1, &options), set(300, &[0, 0, 0, 0, 0, 0, 0, 9, 2])];
+    let data = [set(0, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))];
+    let (_, decoded) = all(&[emit::netflow_v9_datagram(1, 0, &[&sets[..], &data].concat())]);
+    assert_eq!(decoded, [Ok(FlowRecord { sampling_rate: 9, ..tcp() })]);
+    // Withdrawals, which UDP does not have, and a set of templates without any.
+    let data = [set(2, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))];
+    let withdrawals =
+        [set(2, &encode_u16_words(&[256, 0])), set(3, &encode_u16_words(&[300, 0])), set(2, &[])];
+    let (decoder, decoded) =
+        all(&[emit::ipfix_message(1, 0, &[&data[..], &withdrawals, &data[1..]].concat())]);
+    assert_eq!(decoded, [Ok(tcp()), Ok(tcp())]);
+    assert_eq!(named(&decoder, "flows.templates"), 1);
+}
+
+#[test]
+fn processes_behind_one_address_have_templates_and_numbers_of_their_own() {
+    let mut decoder = Decoder::new(DecoderOptions::default());
+    let mut decode_from = |from: SocketAddr, datagram: &[u8]| {
+        let mut all = Vec::new();
+        decoder.decode_datagram(ArrivalTime::default(), from, datagram, |one| all.push(one));
+        all
+    };
+    let here: IpAddr = "2001:db8::9".parse().unwrap();
+    let record = Exported::Flow(FlowRecord { exporter: "2001:db8::9".parse().unwrap(), ..tcp() });
+    let template = set(0, &encode_template(256, &FIELDS));
+    let data = set(256, &encode_record(&tcp()));
+    let datagram = |sequence, sets: &[Vec<u8>]| emit::netflow_v9_datagram(sequence, 0, sets);
+    assert_eq!(decode_from((here, 1).into(), &datagram(1, &[template.clone(), data.clone()])), [Ok(record)]);
+    assert_eq!(
+        decode_from((here, 2).into(), &datagram(700, std::slice::from_ref(&data))),
+        [Err(FlowReason::NoTemplate)]
+    );
+    assert_eq!(decode_from((here, 1).into(), &datagram(2, std::slice::from_ref(&data))), [Ok(record)]);
+    decode_from((here, 2).into(), &datagram(703, &[data]));
+    // To people they are one source.
+    let gaps: Vec<_> = decoder.source_gaps().map(|(source, gaps)| (source.to_string(), gaps.gaps)).collect();
+    assert_eq!(gaps, [("2001:db8::9/v9/0".to_owned(), 2)]);
+    assert_eq!(named(&decoder, "flows.sources"), 2);
+}
+
+#[test]
+fn an_exporter_has_its_share_of_places_and_others_keep_theirs() {
+    let options = DecoderOptions { sources: 8, sources_per_address: 3, ..DecoderOptions::default() };
+    let mut decoder = Decoder::new(options);
+    let there = Ipv4Addr::new(10, 0, 0, 2);
+    let sets = [set(0, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))];
+    let second = 1_000_000_000;
+    for domain in 0..10_000 {
+        let decoded = decode(&mut decoder, 0, HERE, &emit::netflow_v9_datagram(1, domain, &sets));
+        let expected = if domain < 3 {
+            Ok(tcp()).map(|tcp| FlowRecord { domain, ..tcp })
+        } else {
+            Err(FlowReason::NoRoom)
+        };
+        assert_eq!(decoded, [expected]);
+    }
+    assert!(decode(&mut decoder, 0, there, &emit::netflow_v9_datagram(1, 0, &sets))[0].is_ok());
+    // Of its own places, those that have been silent for a minute are taken.
+    for domain in [0, 1] {
+        decode(&mut decoder, 60 * second, HERE, &emit::netflow_v9_datagram(2, domain, &sets));
+    }
+    for (domain, is_taken) in [(77, true), (78, false)] {
+        let decoded = decode(&mut decoder, 61 * second, HERE, &emit::netflow_v9_datagram(1, domain, &sets));
+        assert_eq!(decoded[0].is_ok(), is_taken, "{domain}");
+    }
+    assert_eq!(named(&decoder, "flows.sources"), 4);
+}
+
+#[test]
+fn senders_and_agents_may_be_listed() {
+    let allowed = vec!["10.0.0.0/30".parse().unwrap()];
+    let mut decoder = Decoder::new(DecoderOptions { allowed, ..DecoderOptions::default() });
+    let stranger = Ipv4Addr::new(192, 0, 2, 1);
+    let agent = Ipv4Addr::new(10, 0, 0, 2);
+    let datagram =
+        |agent| emit::sflow_datagram(agent, 2, 1, &[sample(&[emit::sflow_header_record(1, &packet())])]);
+    let v5 = emit::netflow_v5_datagram(1, 0, 0, &[tcp()]);
+    for (from, datagram, refused) in [
+        (stranger, &v5, Some(FlowReason::NotListed)),
+        (stranger, &datagram(agent), Some(FlowReason::NotListed)),
+        (HERE, &datagram(stranger), Some(FlowReason::ForeignAgent)),
+        (HERE, &datagram(agent), None),
+        (HERE, &v5, None),
+    ] {
+        let decoded = decode(&mut decoder, 0, from, datagram);
+        assert_eq!(decoded[0].err(), refused, "{from}");
+    }
+    assert_eq!(decoder.take_new_senders(), [IpAddr::from(HERE)]);
+}
+
+#[test]
+fn an_agent_belongs_to_its_sender() {
+    let mut decoder = Decoder::new(DecoderOptions::default());
+    let (agent, relay, stranger) = (HERE, Ipv4Addr::new(10, 0, 0, 8), Ipv4Addr::new(192, 0, 2, 1));
+    let datagram = emit::sflow_datagram(agent, 2, 1, &[sample(&[emit::sflow_header_record(1, &packet())])]);
+    let second = 1_000_000_000;
+    // A relay speaks for it, until it speaks itself; nobody else does, unless it is silent.
+    for (now, from, is_taken) in [
+        (0, relay, true),
+        (1, stranger, false),
+        (2, agent, true),
+        (3, relay, false),
+        (61, stranger, false),
+        (63, relay, true),
+        (64, stranger, false),
+    ] {
+        let decoded = decode(&mut decoder, now * second, from, &datagram);
+        assert_eq!(decoded[0], if is_taken { Ok(sampled()) } else { Err(FlowReason::ForeignAgent) }, "{now}");
+    }
+}
+
+/// A set of any kind, whose id and length may lie.
+fn any_set() -> impl Strategy<Value = Vec<u8>> {
+    let id = prop_oneof![0u16..4, 256u16..259, any::<u16>()];
+    let field = (
+        prop_oneof![0u16..90, 150u16..160, 225u16..320, any::<u16>()],
+        prop_oneof![0u16..17, Just(65535u16)],
+    );
+    let template = (256u16..259, prop::collection::vec(field, 0..12))
+        .prop_map(|(id, fields)| encode_template(id, &fields));
+    let body = prop_oneof![prop::collection::vec(any::<u8>(), 0..80), template, Just(vec![0; 24])];
+    (id, body, prop_oneof![9 => Just(0u16), 1 => any::<u16>()]).prop_map(|(id, body, lie)| {
+        let mut bytes = set(id, &body);
+        let len = u16::from_be_bytes([bytes[2], bytes[3]]) ^ lie;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        bytes
+    })
+}
+
+fn any_datagram() -> impl Strategy<Value = Vec<u8>> {
+    let sets = || prop::collection::vec(any_set(), 0..6);
+    let samples =
+        prop::collection::vec((0u32..6, prop::collection::vec(0u32..4, 0..60)), 0..4).prop_map(|samples| {
+            let samples: Vec<_> =
+                samples.iter().map(|(format, words)| emit::sflow_sample(*format, words, &[])).collect();
+            emit::sflow_datagram(HERE, 1, 1, &samples)
+        });
+    let whole = prop_oneof![
+        sets().prop_map(|sets| emit::netflow_v9_datagram(1, 0, &sets)),
+        sets().prop_map(|sets| emit::ipfix_message(1, 0, &sets)),
+        (0u16..4, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(count, rest)| {
+            [emit::netflow_v5_datagram(count.into(), 0, count, &[]), rest].concat()
+        }),
+        samples,
+        prop::collection::vec(any::<u8>(), 0..100),
+    ];
+    (whole, prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()))).prop_map(
+        |(mut bytes, damage)| {
+            if let Some((at, byte)) = damage.filter(|_| !bytes.is_empty()) {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            bytes
+        },
+    )
+}
+
+proptest! {
+    /// Every byte is read, or counted under a reason that is handed on.
+    #[test]
+    fn every_byte_has_a_fate(datagrams in prop::collection::vec(any_datagram(), 1..8)) {
+        let mut decoder = Decoder::new(DecoderOptions { sources: 2, ..DecoderOptions::default() });
+        let mut told = Vec::new();
+        for datagram in &datagrams {
+            told.extend(exported(&mut decoder, 0, HERE, datagram).into_iter().filter_map(Result::err));
+            prop_assert_eq!(decoder.decoder_counters().find_imbalance(), None);
+        }
+        let counters = decoder.decoder_counters();
+        prop_assert_eq!(counters.bytes, datagrams.iter().map(Vec::len).sum::<usize>() as u64);
+        for (reason, bytes) in FlowReason::ALL.iter().zip(counters.unread_bytes) {
+            prop_assert!(bytes == 0 || told.contains(reason), "{:?} of {} bytes was not told", reason, bytes);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use dta_proto::counter::FlowReason;
 use dta_telemetry::exported::Exported;
-use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS, encode_record, encode_template, set, unsampled_record};
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::ArrivalTime;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -31,7 +31,7 @@ fn resident() -> usize {
 /// Templates as long as they may be, of five domains and both formats, with ever new ids.
 fn a_million_templates() {
     let before = resident();
-    let mut decoder = Decoder::new(16);
+    let mut decoder = Decoder::new(DecoderOptions { sources: 16, ..DecoderOptions::default() });
     let body = encode_template(256, &[(8, 4); 128]);
     let mut datagrams =
         [emit::netflow_v9_datagram(0, 0, &[set(0, &body)]), emit::ipfix_message(0, 0, &[set(2, &body)])];
@@ -43,14 +43,14 @@ fn a_million_templates() {
         datagram[id..id + 2].copy_from_slice(&(256 + (n % 60_000) as u16).to_be_bytes());
         assert_eq!(decode(&mut decoder, 0, HERE, datagram), []);
     }
-    assert_eq!(decoder.templates(), 10 * 32);
+    assert_eq!(decoder.templates(), 10 * 64);
     let grown = resident().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes");
 }
 
 fn a_hundred_thousand_exporters() {
     let before = resident();
-    let mut decoder = Decoder::new(1024);
+    let mut decoder = Decoder::new(DecoderOptions { sources_per_address: 1024, ..DecoderOptions::default() });
     let tcp = unsampled_record("10.0.0.1:5000->10.0.0.2:80/tcp".parse().unwrap(), 7, 4200);
     let data = [set(256, &encode_record(&tcp))];
     let sets = [&[set(0, &encode_template(256, &FIELDS))][..], &data].concat();
@@ -78,7 +78,7 @@ fn a_hundred_thousand_exporters() {
 
 fn a_hundred_thousand_agents() {
     let before = resident();
-    let mut decoder = Decoder::new(1024);
+    let mut decoder = Decoder::new(DecoderOptions { sources_per_address: 1024, ..DecoderOptions::default() });
     let sample = emit::sflow_sample(5, &[1, 0, 3, 0, 3, 4, 258], &[]);
     let mut refused = 0;
     for n in 0..100_000u32 {

@@ -17,7 +17,7 @@ use dta_proto::counter::FlowReason;
 use dta_proto::drop_reason::DropReasonTable;
 use dta_proto::flow_record::DIRECTION_INGRESS;
 use dta_telemetry::exported::Exported;
-use dta_telemetry::flows::Decoder;
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::ArrivalTime;
 use sflow::{Drops, made, payloads, truth};
 use softflowd::{Flows, is_lost, traffic};
@@ -85,7 +85,7 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         let into = tempfile::NamedTempFile::new().unwrap();
         let datagrams = made(&capture, into.path());
         let (flows, others, drops) = truth(&capture);
-        let mut decoder = Decoder::new(2);
+        let mut decoder = Decoder::new(DecoderOptions::default());
         let told = decode(&mut decoder, &datagrams);
         let sources: Vec<_> =
             decoder.source_gaps().map(|(source, counted)| (source.to_string(), counted.gaps)).collect();
@@ -99,7 +99,7 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         assert_eq!(malformed, 0, "{what}");
         assert_eq!(told, Told { flows, others, drops, interfaces: told.interfaces }, "{what}");
         // A third is lost.
-        let mut decoder = Decoder::new(2);
+        let mut decoder = Decoder::new(DecoderOptions::default());
         let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));
         decode(&mut decoder, kept.map(|(_, datagram)| datagram));
         let lost = (0..datagrams.len()).filter(|n| is_lost(*n, datagrams.len())).count() as u64;
@@ -114,7 +114,7 @@ fn reasons_of_drops_have_the_numbers_and_names_of_sflow() {
     let Some(folder) = beside::captures("reasons_of_drops_have", "cases/flows/dev") else { return };
     let datagrams = payloads(&folder.join("16-sflow-drops-266-269-295.pcap"));
     let mut reasons = BTreeMap::new();
-    for ((_, reason), count) in decode(&mut Decoder::new(2), &datagrams).drops {
+    for ((_, reason), count) in decode(&mut Decoder::new(DecoderOptions::default()), &datagrams).drops {
         let name = DropReasonTable::default().reason_name(reason);
         *reasons.entry((reason.to_string(), name)).or_insert(0) += count;
     }

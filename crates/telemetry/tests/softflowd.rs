@@ -8,7 +8,7 @@ mod softflowd;
 use std::net::{IpAddr, Ipv4Addr};
 
 use dta_telemetry::exported::Exported;
-use dta_telemetry::flows::Decoder;
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::ArrivalTime;
 use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
 
@@ -41,7 +41,7 @@ fn every_flow_has_its_packets_and_bytes_and_every_gap_its_length() {
             flows.retain(|flow, _| flow.src.is_ipv4());
         }
         let datagrams = exported(capture, version);
-        let mut decoder = Decoder::new(2);
+        let mut decoder = Decoder::new(DecoderOptions::default());
         let what = format!("version {version}, {}", capture.display());
         assert_eq!(decode(&mut decoder, Ipv4Addr::new(10, 0, 0, 1), &datagrams), flows, "{what}");
         let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));

@@ -133,9 +133,14 @@ values! {
     /// Why a flow record was rejected: `flows.dropped.REASON`.
     FlowReason {
         Version = "version", "neither NetFlow v5, v9, IPFIX nor sFlow v5";
-        Malformed = "malformed", "the datagram is truncated or contradicts itself, or a template is longer than 128 fields";
+        Malformed = "malformed", "a part of the datagram is truncated or contradicts itself, or a template is longer than 256 fields; what is before and behind it is read";
         NoTemplate = "no_template", "data whose template has not arrived yet, or was lost: counted per set, because the number of records in it is unknown";
-        NoFlow = "no_flow", "a record without addresses, or without packets and bytes: of events, of layer 2, or with running totals only; a sample of a packet without IP";
-        NoRoom = "no_room", "a datagram of an exporter that does not fit into the table (`exporters`)";
+        NoFlow = "no_flow", "a record without addresses, or that counts nothing: of layer 2, of a session that begins, of a direction without packets; a sample of a packet without IP";
+        NoRoom = "no_room", "a datagram of an exporter that does not fit into the table (`exporters`), or of an address that has its share of it (`sources_per_address`)";
+        UnknownSet = "unknown_set", "a set whose number means nothing in its format";
+        Implausible = "implausible", "a record that counts more than 2^48 bytes or packets, or says that its count is unknown";
+        Repeated = "repeated", "the end of a firewall's session, with the counts of the update before it";
+        NotListed = "not_listed", "a datagram of a sender that is not in the list (`allowed`)";
+        ForeignAgent = "foreign_agent", "a datagram of sFlow in the name of an agent for which another sender speaks, or that is not in the list (`allowed`)";
     }
 }

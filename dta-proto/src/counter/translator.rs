@@ -281,8 +281,13 @@ table! {
     /// A translator's counters of flow exports, before they become primitives.
     FLOWS "translator, flows" {
         FLOWS_DATAGRAMS: "flows.datagrams", Datagrams, Beside, "datagrams received as flow exports";
+        FLOWS_BYTES: "flows.bytes", Bytes, Beside,
+            "bytes of these datagrams. `flows.bytes = flows.read_bytes + flows.unread_bytes.*`";
+        FLOWS_READ_BYTES: "flows.read_bytes", Bytes, Beside, "bytes that were read, padding included" .as_detail();
+        FLOWS_UNREAD_BYTES: "flows.unread_bytes.REASON", Bytes, Beside, "bytes that were not read"
+            .with_variables(&[FLOW_REASON]) .as_detail();
         FLOWS_RECORDS: "flows.records", Reports, Beside,
-            "flow records, samples of packets and notices of drops received; a datagram that cannot be read and a set of data without a template count as one. `flows.records = flows.dropped.* + flows.not_watched + flows.elsewhere + flows.counted + flows.drops`";
+            "flow records, samples of packets and notices of drops received; a part of a datagram that cannot be read counts as one. `flows.records = flows.dropped.* + flows.not_watched + flows.elsewhere + flows.counted + flows.drops`";
         FLOWS_DROPPED: "flows.dropped.REASON", Reports, Beside, "flow records rejected" .with_variables(&[FLOW_REASON]);
         FLOWS_NOT_WATCHED: "flows.not_watched", Reports, Beside, "records of flows not on the watchlist";
         FLOWS_ELSEWHERE: "flows.elsewhere", Reports, Beside,
@@ -297,6 +302,7 @@ table! {
         FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
         FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .as_detail();
         FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .as_detail();
+        FLOWS_HOPS: "flows.hops", Times, Beside, "queues and latencies of sampled packets read from sFlow" .as_detail();
         FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow with nothing that is used: counters of hosts, formats of vendors" .as_detail();
         FLOWS_PRIMITIVES: "flows.primitives", Reports, Beside,
             "increments, entries and key-writes made from these. Each then counts in `received`";

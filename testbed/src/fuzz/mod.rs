@@ -16,10 +16,10 @@ use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{ICRC_LEN, RocePacket, RoceRepr};
 use dta_proto::wire::{checksum, ethernet, ipv4, roce, udp};
 use dta_telemetry::exported::Exported;
-use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::int::{Dialect, IntSettings, Mark, parse_reports};
 use dta_telemetry::reports::ArrivalTime;
 
@@ -171,7 +171,7 @@ fn repair_checksums(bytes: &mut [u8]) {
 /// Datagrams of one exporter, each with two bytes of its length before it: the first ones may have the templates of the
 /// next.
 fn check_flows(mut bytes: &[u8]) -> bool {
-    let mut decoder = Decoder::new(4);
+    let mut decoder = Decoder::new(DecoderOptions { sources: 4, ..DecoderOptions::default() });
     let (mut taken, mut now) = (false, 0);
     while let Some((len, rest)) = bytes.split_first_chunk() {
         let (datagram, rest) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
@@ -188,7 +188,8 @@ fn check_flows(mut bytes: &[u8]) -> bool {
         assert!(told <= 2 * datagram.len() + 1, "{told} of {} bytes", datagram.len());
         (bytes, now) = (rest, now + 1_000_000_000);
     }
-    assert!(decoder.source_gaps().count() <= 4 && decoder.templates() <= 4 * 4 * 32);
+    assert!(decoder.source_gaps().count() <= 4 && decoder.templates() <= 4 * 64);
+    assert_eq!(decoder.decoder_counters().find_imbalance(), None);
     decoder.named_counters();
     taken
 }

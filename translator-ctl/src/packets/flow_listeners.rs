@@ -34,7 +34,7 @@ impl FlowListeners {
         };
         Ok(FlowListeners {
             links: table.listen.iter().map(open).collect::<Result<_, LinkError>>()?,
-            decoder: Decoder::new(table.exporters),
+            decoder: Decoder::new(table.decoder_options()),
             batch: PacketBatch::with_packet_capacity(BATCH, RECEIVED),
         })
     }
@@ -75,6 +75,9 @@ impl FlowListeners {
                     Ok(exported) => telemetry.ingest_exported(at, &exported, made),
                     Err(reason) => telemetry.drop_record(reason),
                 });
+            }
+            for sender in self.decoder.take_new_senders() {
+                info!(%sender, "taking flow exports of a new sender");
             }
         }
         Ok(received)

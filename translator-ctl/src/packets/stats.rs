@@ -202,7 +202,7 @@ mod tests {
     fn of_int() -> Vec<(String, u64)> {
         let mut telemetry = dta_telemetry::reports::Telemetry::new(dta_telemetry::reports::Rules::default());
         FlowReason::ALL.iter().for_each(|reason| telemetry.drop_record(*reason));
-        let mut decoder = dta_telemetry::flows::Decoder::new(1);
+        let mut decoder = dta_telemetry::flows::Decoder::new(Default::default());
         for sequence in [1, 3] {
             let header = [0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sequence, 0, 0, 0, 0];
             decoder.decode_datagram(Default::default(), ([10, 0, 0, 1], 2055).into(), &header, |_| {});

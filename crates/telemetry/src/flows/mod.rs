@@ -1,35 +1,44 @@
 //! Flow exports decoded to flow records: NetFlow v5, NetFlow v9, IPFIX and sFlow v5.
 //!
-//! The crate `netflow_parser` reads NetFlow and IPFIX, [`sflow`](crate::sflow) reads sFlow. Here is what a collector adds to
-//! them: which templates, sampling rates and sequence numbers belong to whom (`domain.rs`), the few fields that are used
-//! (`record.rs`, `sflow.rs`), and what is missing (`sequence.rs`). No sockets, clocks or threads. Memory is bounded: so many exporters, so many templates of each.
+//! A template is compiled once (`plan.rs`) and then run over the bytes of its records (`fields.rs`). Templates, sampling rates and
+//! sequence numbers belong to a [`Session`] (`session.rs`): an exporter's address and port, its format and its domain. What is not
+//! read is counted in bytes and by reason (`counters.rs`). No sockets, clocks or threads, and no allocation per record. Memory is
+//! bounded: so many sources, so many of each address, so many templates of each.
 
-mod domain;
+mod counters;
 #[cfg(feature = "emit")]
 pub mod emit;
-mod record;
+mod fields;
+mod plan;
 mod sampling;
 mod sequence;
+mod session;
 mod sflow;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use dta_proto::counter::gaps::GapCounters;
 use dta_proto::counter::{FlowReason, translator as names};
+use dta_proto::prefix::Prefix;
 use foldhash::fast::RandomState;
 
 use crate::exported::Exported;
 use crate::reports::ArrivalTime;
 use crate::sflow::SflowDatagram;
 
-use domain::{Domain, FlowExportHeader};
+use plan::RunPlace;
+use session::{FlowExportHeader, Session, SessionInputs};
 
-/// Nanoseconds after which a silent exporter may give its place to a new one.
+pub use counters::DecoderCounters;
+pub(crate) use fields::fill_from_packet;
+
+/// Nanoseconds after which a silent source may give its place to one of another address.
 const IDLE: u64 = 1_800_000_000_000;
-/// Shortest time between two searches for silent exporters, as each looks at all.
+/// The same to one of its own address, and for an agent that another sender may then speak for.
+const IDLE_OF_ADDRESS: u64 = 60_000_000_000;
+/// Shortest time between two searches for silent sources, as each looks at all.
 const SEARCH: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +53,7 @@ pub enum FlowExportFormat {
     Sflow,
 }
 
-/// Who numbers its datagrams, and whose templates are its own.
+/// Who numbers its datagrams, and whose templates are its own. Several processes behind one address are one source to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowExportSource {
     /// Source address of the datagrams; of sFlow, the address by which the agent names itself.
@@ -66,38 +75,78 @@ impl fmt::Display for FlowExportSource {
     }
 }
 
-/// Decodes the datagrams of many exporters.
-pub struct Decoder {
-    domains: HashMap<FlowExportSource, Domain, RandomState>,
-    limit: usize,
-    datagrams: u64,
-    options: u64,
-    names: u64,
-    interfaces: u64,
-    unused: u64,
-    /// What exporters that gave their places had counted.
-    gone: GapCounters,
-    /// When silent exporters were last searched for.
-    searched: Option<u64>,
+/// What a decoder is told about its exporters.
+#[derive(Clone, Debug)]
+pub struct DecoderOptions {
+    /// Most sources that are followed.
+    pub sources: usize,
+    /// Most of these that have one sender's address.
+    pub sources_per_address: usize,
+    /// Senders that are taken, and agents of sFlow for which any of them may speak; empty = all.
+    pub allowed: Vec<Prefix>,
+    /// Sampling rates of exporters that announce none. The longest prefix counts.
+    pub sampling: Vec<(Prefix, u32)>,
 }
 
+impl Default for DecoderOptions {
+    fn default() -> DecoderOptions {
+        DecoderOptions { sources: 1024, sources_per_address: 64, allowed: Vec::new(), sampling: Vec::new() }
+    }
+}
+
+/// A sender of datagrams.
+#[derive(Default)]
+struct Sender {
+    sessions: Vec<Session>,
+    /// Rates of domains, as options of other domains say.
+    domain_rates: Vec<(u32, u32)>,
+    /// The rate if none is announced; 0 = 1.
+    static_rate: u32,
+}
+
+/// Who speaks for an agent of sFlow.
+struct AgentOwner {
+    sender: IpAddr,
+    heard: u64,
+}
+
+/// Decodes the datagrams of many exporters.
+pub struct Decoder {
+    options: DecoderOptions,
+    senders: HashMap<IpAddr, Sender, RandomState>,
+    agents: HashMap<IpAddr, AgentOwner, RandomState>,
+    /// Sessions of all senders.
+    sessions: usize,
+    counters: DecoderCounters,
+    /// What sources that gave their places had counted.
+    gone: GapCounters,
+    /// When silent sources were last searched for.
+    searched: Option<u64>,
+    /// Memory for records with fields of unknown length.
+    places: Vec<RunPlace>,
+    /// Senders that were added since they were last asked for.
+    new_senders: Vec<IpAddr>,
+}
+
+/// Most senders that wait to be asked for.
+const NEW_SENDERS: usize = 64;
+
 impl Decoder {
-    /// For at most so many sources. Each may hold 32 templates of 128 fields.
-    pub fn new(limit: usize) -> Decoder {
+    pub fn new(options: DecoderOptions) -> Decoder {
         Decoder {
-            domains: HashMap::default(),
-            limit,
-            datagrams: 0,
-            options: 0,
-            names: 0,
-            interfaces: 0,
-            unused: 0,
+            options,
+            senders: HashMap::default(),
+            agents: HashMap::default(),
+            sessions: 0,
+            counters: DecoderCounters::default(),
             gone: GapCounters::default(),
             searched: None,
+            places: Vec::new(),
+            new_senders: Vec::new(),
         }
     }
 
-    /// Decodes a datagram, and hands on what it says, and the reason of each record that is none.
+    /// Decodes a datagram, and hands on what it says, and the reason of each part that is not read.
     pub fn decode_datagram(
         &mut self,
         at: ArrivalTime,
@@ -105,36 +154,42 @@ impl Decoder {
         payload: &[u8],
         mut each: impl FnMut(Result<Exported, FlowReason>),
     ) {
-        self.datagrams += 1;
+        self.counters.datagrams += 1;
+        self.counters.bytes += payload.len() as u64;
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         // The version has 16 bits; that of sFlow has 32.
-        let read = match payload {
-            [0, 0, ..] => self.decode_sflow(at, from.ip().to_canonical(), payload, &mut each),
-            _ => self.decode_netflow(at, from.ip().to_canonical(), payload, &mut each),
+        let refused = match payload {
+            [0, 0, ..] => self.decode_sflow(at, from.ip(), payload, &mut each),
+            _ => self.decode_netflow(at, from, payload, &mut each),
         };
-        if let Err(reason) = read {
-            each(Err(reason));
+        if let Err(reason) = refused {
+            self.counters.refuse(reason, payload.len(), &mut each);
         }
     }
 
+    /// An error if nothing of the datagram was read.
     fn decode_netflow(
         &mut self,
         at: ArrivalTime,
-        from: IpAddr,
+        from: SocketAddr,
         payload: &[u8],
         each: &mut impl FnMut(Result<Exported, FlowReason>),
     ) -> Result<(), FlowReason> {
-        let header = FlowExportHeader::parse_payload(from, payload)?;
-        let domain = self.find_or_add_domain(at.now, header.source).ok_or(FlowReason::NoRoom)?;
-        let mut names = 0;
-        let options = domain.decode_datagram(at, &header, payload, &mut |one| {
-            names += u64::from(matches!(one, Ok(Exported::Name(_))));
-            each(one);
-        });
-        self.options += options;
-        self.names += names;
+        let header = FlowExportHeader::parse_payload(payload)?;
+        let source = FlowExportSource { exporter: from.ip(), format: header.format, domain: header.domain };
+        let index = self.find_or_add_session(at.now, from.ip(), from.port(), source)?;
+        let Some(sender) = self.senders.get_mut(&from.ip()) else { return Err(FlowReason::NoRoom) };
+        let mut shared = SessionInputs {
+            static_rate: sender.static_rate,
+            domain_rates: &mut sender.domain_rates,
+            places: &mut self.places,
+            counters: &mut self.counters,
+        };
+        sender.sessions[index].decode_datagram(at, &header, payload, &mut shared, each);
         Ok(())
     }
 
+    /// An error if nothing of the datagram was read.
     fn decode_sflow(
         &mut self,
         at: ArrivalTime,
@@ -145,74 +200,145 @@ impl Decoder {
         let datagram =
             SflowDatagram::parse_payload(payload).map_err(|error| sflow::reason_of_error(&error))?;
         let source = sflow::datagram_source(from, &datagram);
-        self.find_or_add_domain(at.now, source)
-            .ok_or(FlowReason::NoRoom)?
-            .note_sflow_datagram(at.now, datagram.sequence);
-        for sample in datagram.samples() {
-            let read = sample.map_err(|error| sflow::reason_of_error(&error));
-            match read.and_then(|sample| sflow::export_from_sample(&source, at.wall, &sample)) {
-                Ok(None) => self.unused += 1,
-                Ok(Some(exported)) => {
-                    self.interfaces += u64::from(matches!(exported, Exported::Interface(_)));
-                    each(Ok(exported));
-                }
-                Err(reason) => each(Err(reason)),
-            }
-        }
+        self.check_agent(at.now, from, source.exporter)?;
+        let index = self.find_or_add_session(at.now, from, 0, source)?;
+        let Some(sender) = self.senders.get_mut(&from) else { return Err(FlowReason::NoRoom) };
+        sender.sessions[index].note_sflow_datagram(at.now, datagram.sequence, datagram.uptime);
+        self.agents.insert(source.exporter, AgentOwner { sender: from, heard: at.now });
+        let static_rate = sender.static_rate;
+        self.counters.note_read(datagram.header_len(payload));
+        sflow::decode_samples(datagram, &source, at.wall, static_rate, &mut self.counters, each);
         Ok(())
     }
 
-    fn find_or_add_domain(&mut self, now: u64, source: FlowExportSource) -> Option<&mut Domain> {
-        if self.domains.len() >= self.limit && !self.domains.contains_key(&source) {
-            let searched = self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH);
-            if searched {
-                return None;
+    /// Whether a sender may speak for an agent: its own address, one that is listed, or one for which nobody else speaks.
+    fn check_agent(&self, now: u64, from: IpAddr, agent: IpAddr) -> Result<(), FlowReason> {
+        let owner = self.agents.get(&agent);
+        let is_anothers = owner
+            .is_some_and(|owner| owner.sender != from && now.saturating_sub(owner.heard) < IDLE_OF_ADDRESS);
+        // An agent's own address takes it back from any other sender.
+        let may_speak = agent == from
+            || if self.options.allowed.is_empty() { !is_anothers } else { self.is_allowed(agent) };
+        if may_speak { Ok(()) } else { Err(FlowReason::ForeignAgent) }
+    }
+
+    fn is_allowed(&self, address: IpAddr) -> bool {
+        self.options.allowed.is_empty() || self.options.allowed.iter().any(|prefix| prefix.contains(address))
+    }
+
+    fn static_rate_of(&self, address: IpAddr) -> u32 {
+        let matching = self.options.sampling.iter().filter(|(prefix, _)| prefix.contains(address));
+        matching.max_by_key(|(prefix, _)| prefix.length_in_bits()).map_or(0, |(_, rate)| *rate)
+    }
+
+    /// The session's place among those of its sender.
+    fn find_or_add_session(
+        &mut self,
+        now: u64,
+        from: IpAddr,
+        port: u16,
+        source: FlowExportSource,
+    ) -> Result<usize, FlowReason> {
+        let is_same = |session: &Session| session.port == port && session.source == source;
+        let known = self.senders.get(&from);
+        if let Some(index) = known.and_then(|sender| sender.sessions.iter().position(is_same)) {
+            return Ok(index);
+        }
+        if known.is_none() && !self.is_allowed(from) {
+            return Err(FlowReason::NotListed);
+        }
+        let own = known.map_or(0, |sender| sender.sessions.len());
+        if own >= self.options.sources_per_address {
+            self.remove_silent_of(now, from)?;
+        } else if self.sessions >= self.options.sources {
+            self.remove_silent(now)?;
+        }
+        let static_rate = self.static_rate_of(from);
+        let sender = self.senders.entry(from).or_insert_with(|| {
+            if self.new_senders.len() < NEW_SENDERS {
+                self.new_senders.push(from);
             }
-            self.searched = Some(now);
-            self.domains.retain(|_, domain| {
-                let stays = now.saturating_sub(domain.heard) < IDLE;
+            Sender { static_rate, ..Sender::default() }
+        });
+        sender.sessions.push(Session::new(source, port));
+        self.sessions += 1;
+        Ok(sender.sessions.len() - 1)
+    }
+
+    /// Removes the session of an address that has been silent for longest.
+    fn remove_silent_of(&mut self, now: u64, from: IpAddr) -> Result<(), FlowReason> {
+        let Some(sender) = self.senders.get_mut(&from) else { return Err(FlowReason::NoRoom) };
+        let oldest = sender.sessions.iter().enumerate().min_by_key(|(_, session)| session.heard);
+        let oldest = oldest.filter(|(_, session)| now.saturating_sub(session.heard) >= IDLE_OF_ADDRESS);
+        let index = oldest.map(|(index, _)| index).ok_or(FlowReason::NoRoom)?;
+        let removed = sender.sessions.swap_remove(index);
+        self.gone.add(&removed.gap_counters());
+        self.agents.remove(&removed.source.exporter);
+        self.sessions -= 1;
+        Ok(())
+    }
+
+    /// Removes all sessions that have been silent for long.
+    fn remove_silent(&mut self, now: u64) -> Result<(), FlowReason> {
+        if self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH) {
+            return Err(FlowReason::NoRoom);
+        }
+        self.searched = Some(now);
+        self.senders.retain(|_, sender| {
+            sender.sessions.retain(|session| {
+                let stays = now.saturating_sub(session.heard) < IDLE;
                 if !stays {
-                    self.gone.add(&domain.gap_counters());
+                    self.gone.add(&session.gap_counters());
                 }
                 stays
             });
-            if self.domains.len() >= self.limit {
-                return None;
-            }
-        }
-        Some(match self.domains.entry(source) {
-            Entry::Occupied(place) => place.into_mut(),
-            Entry::Vacant(place) => place.insert(Domain::new(source)),
-        })
+            !sender.sessions.is_empty()
+        });
+        self.agents.retain(|_, owner| now.saturating_sub(owner.heard) < IDLE);
+        self.sessions = self.senders.values().map(|sender| sender.sessions.len()).sum();
+        if self.sessions < self.options.sources { Ok(()) } else { Err(FlowReason::NoRoom) }
+    }
+
+    /// Senders that were added since the last call, as far as there was room to remember them.
+    pub fn take_new_senders(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.new_senders)
+    }
+
+    pub fn decoder_counters(&self) -> &DecoderCounters {
+        &self.counters
+    }
+
+    fn all_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.senders.values().flat_map(|sender| &sender.sessions)
     }
 
     /// All sources, and what is missing of each.
-    pub fn source_gaps(&self) -> impl Iterator<Item = (FlowExportSource, GapCounters)> {
-        self.domains.iter().map(|(source, domain)| (*source, domain.gap_counters()))
+    pub fn source_gaps(&self) -> impl Iterator<Item = (FlowExportSource, GapCounters)> + use<> {
+        let mut sums: HashMap<FlowExportSource, GapCounters> = HashMap::new();
+        for session in self.all_sessions() {
+            sums.entry(session.source).or_default().add(&session.gap_counters());
+        }
+        sums.into_iter()
     }
 
     pub fn templates(&self) -> u64 {
-        self.domains.values().map(Domain::templates).sum()
+        self.all_sessions().map(Session::templates).sum()
     }
 
     /// Every counter by its dotted name.
     pub fn named_counters(&self) -> Vec<(String, u64)> {
         let mut sum = self.gone;
-        self.source_gaps().for_each(|(_, counters)| sum.add(&counters));
-        let all = [
-            (&names::FLOWS_DATAGRAMS, self.datagrams),
-            (&names::FLOWS_OPTIONS, self.options),
-            (&names::FLOWS_NAMES, self.names),
-            (&names::FLOWS_INTERFACES, self.interfaces),
-            (&names::FLOWS_UNUSED, self.unused),
+        self.all_sessions().for_each(|session| sum.add(&session.gap_counters()));
+        let more = [
             (&names::FLOWS_TEMPLATES, self.templates()),
             (&names::FLOWS_GAPS, sum.gaps),
             (&names::FLOWS_GAPS_FILLED, sum.gaps_filled),
             (&names::FLOWS_REPEATS, sum.repeats),
             (&names::FLOWS_RESTARTS, sum.restarts),
-            (&names::FLOWS_SOURCES, self.domains.len() as u64),
+            (&names::FLOWS_SOURCES, self.sessions as u64),
         ];
-        let mut named: Vec<_> = all.into_iter().map(|(name, count)| (name.format_name(&[]), count)).collect();
+        let mut named = self.counters.named_counters();
+        named.extend(more.into_iter().map(|(name, count)| (name.format_name(&[]), count)));
         named.extend(GapCounters::largest_gaps(
             self.source_gaps(),
             [&names::FLOWS_GAPS_OF, &names::FLOWS_GAPS_FILLED_OF],

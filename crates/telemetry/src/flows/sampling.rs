@@ -1,36 +1,65 @@
 //! Sampling rates: one packet in how many was counted, as options data say.
 
-use crate::flows::record::FlowRecordFields;
+use super::fields::Fields;
 
-/// Most samplers of one source.
-const SAMPLERS: usize = 32;
+/// Most rates of one source: a chassis has hundreds of interfaces.
+const RATES: usize = 1024;
 
-/// The samplers of one source, by id.
+/// What a rate is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SamplingScope {
+    /// All that is not said otherwise.
+    Domain,
+    Interface(u32),
+    /// A sampler or selector by its id.
+    Sampler(u64),
+}
+
+/// The rates of one source, in the order of their scopes.
 #[derive(Default)]
-pub(crate) struct Samplers(Vec<(u64, u32)>);
+pub(crate) struct Samplers(Vec<(SamplingScope, u32)>);
 
 impl Samplers {
-    /// Takes a record of options data; `false` if it says nothing about sampling. Beyond [`SAMPLERS`], new ones are left
-    /// out.
-    pub(crate) fn learn_sampler(&mut self, options: &FlowRecordFields) -> bool {
-        let Some(rate) = options.sampling_rate() else { return false };
-        let id = options.sampler.unwrap_or(0);
-        let known = self.0.iter().position(|(known, _)| *known == id);
-        match known {
-            Some(at) => self.0[at].1 = rate,
-            None if self.0.len() < SAMPLERS => self.0.push((id, rate)),
-            None => return false,
+    /// Beyond [`RATES`], new ones are left out; `false` says that.
+    pub(crate) fn learn_rate(&mut self, scope: SamplingScope, rate: u32) -> bool {
+        match self.0.binary_search_by_key(&scope, |(known, _)| *known) {
+            Ok(at) => self.0[at].1 = rate,
+            Err(at) if self.0.len() < RATES => self.0.insert(at, (scope, rate)),
+            Err(_) => return false,
         }
         true
     }
 
-    /// The rate of a record: its own, that of the sampler it names, or that of the only sampler.
-    pub(crate) fn sampling_rate_of(&self, record: &FlowRecordFields) -> u32 {
-        let known = || match (record.sampler, self.0.as_slice()) {
-            (Some(id), all) => all.iter().find(|(known, _)| *known == id).map(|(_, rate)| *rate),
-            (None, [(_, rate)]) => Some(*rate),
-            (None, _) => None,
+    /// The rate of a record: its own; that of the sampler that it names, of its interface, of its domain, or of the only
+    /// sampler; or `otherwise`.
+    #[inline]
+    pub(crate) fn sampling_rate_of(&self, record: &Fields<'_>, otherwise: u32) -> u32 {
+        record.sampling_rate().unwrap_or_else(|| {
+            if self.0.is_empty() { otherwise } else { self.find_rate(record).unwrap_or(otherwise) }
+        })
+    }
+
+    fn rate_of(&self, scope: SamplingScope) -> Option<u32> {
+        let at = self.0.binary_search_by_key(&scope, |(known, _)| *known).ok()?;
+        Some(self.0[at].1)
+    }
+
+    fn find_rate(&self, record: &Fields<'_>) -> Option<u32> {
+        let sampler = record.sampler();
+        // Samplers are the last in order. A record that names none, or 0, can only mean the only one.
+        let only = || match self.0.as_slice() {
+            [.., (SamplingScope::Sampler(_), _), (SamplingScope::Sampler(_), _)] => None,
+            [.., (SamplingScope::Sampler(_), rate)] if sampler == 0 => Some(*rate),
+            _ => None,
         };
-        record.sampling_rate().or_else(known).unwrap_or(1)
+        self.rate_of(SamplingScope::Sampler(sampler))
+            .or_else(|| {
+                record
+                    .interfaces()
+                    .into_iter()
+                    .find_map(|number| self.rate_of(SamplingScope::Interface(number)))
+            })
+            .or_else(|| self.rate_of(SamplingScope::Domain))
+            .or_else(only)
     }
 }

@@ -11,6 +11,36 @@ use dta_proto::counter::gaps::{GapCounters, RESTART};
 /// Datagrams that are remembered, to tell a repeat from one that is late.
 const REMEMBERED: usize = 32;
 
+/// Milliseconds by which the uptime of a datagram that is late may be behind.
+const LATE_UPTIME: u32 = 10_000;
+/// Milliseconds by which an uptime that has wrapped around may be ahead.
+const WRAPPED_UPTIME: u32 = 3_600_000;
+/// Numbers by which exporters may be behind that do not number options.
+const UNNUMBERED: u32 = 64;
+
+/// When a datagram was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SentTime {
+    /// Milliseconds since its exporter's start.
+    pub(crate) uptime: Option<u32>,
+    /// Seconds since 1970, by the exporter's clock; 0 = not known.
+    pub(crate) seconds: u32,
+}
+
+impl SentTime {
+    /// Whether the exporter has started between a datagram sent at `newest` and this one: its uptime has gone back, and did not wrap
+    /// around.
+    fn is_of_a_new_start(self, newest: SentTime) -> bool {
+        let (Some(uptime), Some(newest)) = (self.uptime, newest.uptime) else { return false };
+        uptime < newest && newest - uptime >= LATE_UPTIME && uptime.wrapping_sub(newest) >= WRAPPED_UPTIME
+    }
+
+    /// Whether it was sent after a datagram sent at `newest`, as far as is known.
+    fn is_later(self, newest: SentTime) -> bool {
+        self.seconds > newest.seconds && newest.seconds != 0
+    }
+}
+
 /// The numbering of one source.
 #[derive(Default)]
 pub(crate) struct Sequence {
@@ -24,24 +54,42 @@ pub(crate) struct Sequence {
     last: Option<(u32, u32, u32)>,
     /// Whether these messages have the number after their last record; `None` = not known yet.
     by_end: Option<bool>,
+    /// When the newest datagram was sent.
+    newest: SentTime,
+    /// Numbers skipped since the last start that did not arrive later.
+    missing: u64,
     pub(crate) counters: GapCounters,
 }
 
 impl Sequence {
     /// Records a datagram with `count` numbers from `first` on; `None` if it is not known how many.
-    pub(crate) fn note_datagram(&mut self, first: u32, count: Option<u32>) {
+    pub(crate) fn note_datagram(&mut self, first: u32, count: Option<u32>, sent: SentTime) {
+        let newest = self.newest;
+        if sent
+            .uptime
+            .is_some_and(|uptime| newest.uptime.is_none_or(|newest| uptime.wrapping_sub(newest) < 1 << 31))
+        {
+            self.newest.uptime = sent.uptime;
+        }
+        self.newest.seconds = newest.seconds.max(sent.seconds);
         let after = count.map(|count| first.wrapping_add(count));
         let Some(next) = self.next else {
             self.next = after;
             return self.remember_datagram(first, count);
         };
         let (ahead, behind) = (first.wrapping_sub(next), next.wrapping_sub(first));
-        if ahead < RESTART {
-            self.counters.gaps += u64::from(ahead);
-            self.next = after;
-        } else if behind > RESTART {
+        let is_renumbered =
+            ahead >= RESTART && behind > UNNUMBERED && count != Some(0) && sent.is_later(newest);
+        let restarts = sent.is_of_a_new_start(newest) || is_renumbered;
+        if restarts || ahead >= RESTART && behind > RESTART {
             self.counters.restarts += 1;
             self.count = 0;
+            self.missing = 0;
+            self.newest = sent;
+            self.next = after;
+        } else if ahead < RESTART {
+            self.counters.gaps += u64::from(ahead);
+            self.missing += u64::from(ahead);
             self.next = after;
         } else if count == Some(0) {
             // It has no number of its own.
@@ -49,17 +97,27 @@ impl Sequence {
         } else if self.recent[..self.count.min(REMEMBERED)].contains(&first) {
             self.counters.repeats += 1;
             return;
+        } else if self.missing == 0 {
+            // Nothing is missing that it could be: an old one again, or of an exporter that numbers otherwise.
+            if behind <= UNNUMBERED && sent.is_later(newest) {
+                self.next = after;
+            } else {
+                self.counters.repeats += 1;
+            }
+            return;
         } else {
-            self.counters.gaps_filled += u64::from(count.unwrap_or(0));
+            let filled = u64::from(count.unwrap_or(0)).min(self.missing);
+            self.missing -= filled;
+            self.counters.gaps_filled += filled;
         }
         self.remember_datagram(first, count);
     }
 
     /// Records a message of IPFIX with so many records of data and of options; `None` if it is not known how many.
-    pub(crate) fn note_message(&mut self, number: u32, contents: Option<(u32, u32)>) {
+    pub(crate) fn note_message(&mut self, number: u32, contents: Option<(u32, u32)>, sent: SentTime) {
         let Some((records, options)) = contents else {
             self.last = None;
-            return self.note_datagram(number, None);
+            return self.note_datagram(number, None, sent);
         };
         if self.by_end.is_none()
             && let Some((before, old_records, old_options)) = self.last
@@ -73,8 +131,8 @@ impl Sequence {
         }
         self.last = Some((number, records, options));
         match self.by_end {
-            Some(true) => self.note_datagram(number.wrapping_sub(records), Some(records)),
-            _ => self.note_datagram(number, Some(records.wrapping_add(options))),
+            Some(true) => self.note_datagram(number.wrapping_sub(records), Some(records), sent),
+            _ => self.note_datagram(number, Some(records.wrapping_add(options)), sent),
         }
     }
 
@@ -94,7 +152,9 @@ mod tests {
 
     fn of(datagrams: &[(u32, Option<u32>)]) -> GapCounters {
         let mut sequence = Sequence::default();
-        datagrams.iter().for_each(|(first, count)| sequence.note_datagram(*first, *count));
+        datagrams
+            .iter()
+            .for_each(|(first, count)| sequence.note_datagram(*first, *count, SentTime::default()));
         sequence.counters
     }
 
@@ -128,12 +188,12 @@ mod tests {
         for (number, contents) in
             [(21, (21, 1)), (48, (27, 0)), (74, (26, 0)), (102, (28, 0)), (134, (32, 1))]
         {
-            sequence.note_message(number, Some(contents));
+            sequence.note_message(number, Some(contents), SentTime::default());
         }
         assert_eq!(sequence.counters, GapCounters::default());
         // 30 are lost, and 12 of them come late.
-        sequence.note_message(184, Some((20, 0)));
-        sequence.note_message(146, Some((12, 0)));
+        sequence.note_message(184, Some((20, 0)), SentTime::default());
+        sequence.note_message(146, Some((12, 0)), SentTime::default());
         let counted = sequence.counters;
         assert_eq!((counted.gaps, counted.gaps_filled, counted.repeats), (30, 12, 0));
         // By their first record, as RFC 7011 has it.
@@ -141,17 +201,62 @@ mod tests {
         for (number, contents) in
             [(0, (0, 0)), (0, (21, 1)), (22, (27, 0)), (49, (26, 1)), (86, (5, 0)), (91, (5, 0))]
         {
-            sequence.note_message(number, Some(contents));
+            sequence.note_message(number, Some(contents), SentTime::default());
         }
         assert_eq!(sequence.counters.gaps, 10);
         // After one of unknown length nothing is known to be missing, whichever way they are numbered.
         for (number, contents) in [(96, None), (200, Some((3, 0))), (203, Some((2, 0)))] {
-            sequence.note_message(number, contents);
+            sequence.note_message(number, contents, SentTime::default());
         }
         assert_eq!(sequence.counters.gaps, 10);
     }
 
+    #[test]
+    fn a_restart_is_known_by_uptime_by_time_and_by_number() {
+        let counted = |datagrams: &[(u32, Option<u32>, u32)]| {
+            let mut sequence = Sequence::default();
+            for (first, uptime, seconds) in datagrams {
+                sequence.note_datagram(*first, Some(1), SentTime { uptime: *uptime, seconds: *seconds });
+            }
+            let GapCounters { gaps, gaps_filled, repeats, restarts } = sequence.counters;
+            (gaps, gaps_filled, repeats, restarts)
+        };
+        let up = |milliseconds| Some(milliseconds);
+        // By uptime, below number 65,536, with one missing behind it.
+        let datagrams = [(300, up(90_000), 0), (301, up(91_000), 0), (0, up(500), 0), (2, up(600), 0)];
+        assert_eq!(counted(&datagrams), (1, 0, 0, 1));
+        // An exporter that goes on numbering.
+        assert_eq!(counted(&[(300, up(90_000), 0), (310, up(500), 0)]), (0, 0, 0, 1));
+        // One that is late by less than ten seconds, and an uptime that wraps around.
+        assert_eq!(counted(&[(300, up(9000), 0), (302, up(9500), 0), (301, up(100), 0)]), (1, 1, 0, 0));
+        assert_eq!(counted(&[(300, up(u32::MAX - 9), 0), (301, up(20), 0)]), (0, 0, 0, 0));
+        assert_eq!(
+            counted(&[(300, up(u32::MAX - 9), 0), (0, up(90_000_000), 0)]),
+            (0, 0, 0, 1),
+            "no wrap takes a day"
+        );
+        // By time, where there is no uptime.
+        assert_eq!(counted(&[(5000, None, 70), (0, None, 99), (1, None, 100)]), (0, 0, 0, 1));
+        assert_eq!(counted(&[(5000, None, 70), (0, None, 70)]), (0, 0, 1, 0), "an old one again");
+        // An exporter that does not number its options is behind each time.
+        assert_eq!(
+            counted(&[(5000, None, 70), (5000, None, 70), (4999, None, 71), (5000, None, 72)]),
+            (0, 0, 1, 0)
+        );
+    }
+
     proptest! {
+        /// What arrives late is never more than what was missing.
+        #[test]
+        fn gaps_are_never_negative(datagrams in prop::collection::vec((any::<u8>(), 0u32..40, any::<u8>(), 0u32..3), 1..200)) {
+            let mut sequence = Sequence::default();
+            for (first, count, uptime, seconds) in datagrams {
+                let sent = SentTime { uptime: (uptime > 9).then_some(u32::from(uptime) * 7000), seconds };
+                sequence.note_datagram(u32::from(first) * 9, Some(count), sent);
+                prop_assert!(sequence.counters.gaps_filled <= sequence.counters.gaps);
+            }
+        }
+
         /// Datagrams of any length, some lost, some repeated, neighbours exchanged: gaps less those filled are those lost
         /// before the last that arrived.
         #[test]
@@ -182,7 +287,7 @@ mod tests {
             }
             let lost: u32 = sent[..last].iter().filter(|(.., fate)| *fate <= 2).map(|(_, count, _)| count).sum();
             let mut sequence = Sequence::default();
-            arriving.iter().for_each(|(first, count)| sequence.note_datagram(*first, Some(*count)));
+            arriving.iter().for_each(|(first, count)| sequence.note_datagram(*first, Some(*count), SentTime::default()));
             let counted = sequence.counters;
             prop_assert_eq!((counted.gaps - counted.gaps_filled, counted.repeats), (lost.into(), repeats));
         }

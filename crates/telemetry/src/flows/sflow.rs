@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use dta_proto::counter::FlowReason;
 use dta_proto::drop_reason::DropReason;
-use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
+use dta_proto::flow_record::{FlowRecord, to_mapped_address};
 use dta_proto::wire::{Error, WireErrorKind};
 
-use crate::exported::{Exported, InterfaceReading, PacketDrop};
-use crate::flows::{FlowExportFormat, FlowExportSource};
-use crate::sflow::{SflowDatagram, SflowInterface, SflowSample};
+use super::counters::DecoderCounters;
+use super::{FlowExportFormat, FlowExportSource};
+use crate::exported::{Exported, InterfaceReading, PacketDrop, TransitReading};
+use crate::sflow::{Sampled, SflowDatagram, SflowInterface, SflowSample, SflowTransit};
 
 /// Why a datagram or a sample cannot be read.
 pub(crate) fn reason_of_error(error: &Error) -> FlowReason {
@@ -25,46 +26,79 @@ pub(crate) fn datagram_source(from: IpAddr, datagram: &SflowDatagram<'_>) -> Flo
     FlowExportSource { exporter, format: FlowExportFormat::Sflow, domain: datagram.sub_agent }
 }
 
-/// What a sample says; `None` if nothing that is used.
-pub(crate) fn export_from_sample(
+/// Reads all samples of a datagram, and hands on what they say. `static_rate` is the rate of samples without one; 0 = 1.
+pub(crate) fn decode_samples(
+    mut datagram: SflowDatagram<'_>,
     source: &FlowExportSource,
     received: u64,
-    sample: &SflowSample<'_>,
-) -> Result<Option<Exported>, FlowReason> {
+    static_rate: u32,
+    counters: &mut DecoderCounters,
+    each: &mut impl FnMut(Result<Exported, FlowReason>),
+) {
     let exporter = source.exporter;
-    Ok(match sample {
-        SflowSample::Packet { sampled, rate, at_egress } => {
-            let packet = sampled.packet.as_ref().map_err(|_| FlowReason::NoFlow)?;
-            let flow = packet.inner_flow();
-            Some(Exported::Flow(FlowRecord {
-                received,
-                bytes: packet.length.into(),
-                packets: 1,
-                exporter: to_mapped_address(exporter),
-                src: to_mapped_address(flow.src),
-                dst: to_mapped_address(flow.dst),
-                domain: source.domain,
-                in_if: sampled.ingress.unwrap_or(0),
-                out_if: sampled.egress.unwrap_or(0),
-                sampling_rate: *rate,
-                src_port: flow.sport,
-                dst_port: flow.dport,
-                protocol: flow.proto,
-                direction: if *at_egress { DIRECTION_EGRESS } else { DIRECTION_INGRESS },
-                ..FlowRecord::EMPTY
-            }))
+    while let Some((len, sample)) = datagram.next_sample() {
+        match sample {
+            Ok(SflowSample::Packet(sampled, rate)) if sampled.has_flow => {
+                let record = FlowRecord {
+                    received,
+                    exporter: to_mapped_address(exporter),
+                    domain: source.domain,
+                    sampling_rate: if rate != 0 { rate } else { static_rate.max(1) },
+                    ..sampled.record
+                };
+                counters.note_read(len);
+                each(Ok(Exported::Flow(record)));
+                if let Some(reading) = transit_reading(exporter, &sampled) {
+                    counters.hops += 1;
+                    each(Ok(Exported::Transit(reading)));
+                }
+            }
+            Ok(SflowSample::Packet(..)) => counters.refuse(FlowReason::NoFlow, len, each),
+            Ok(SflowSample::Dropped(sampled, reason)) => {
+                counters.note_read(len);
+                each(Ok(Exported::Drop(PacketDrop {
+                    flow: sampled.has_flow.then(|| sampled.record.flow_key()),
+                    exporter,
+                    ingress: non_zero(sampled.record.in_if),
+                    egress: non_zero(sampled.record.out_if),
+                    reason: DropReason::from_sflow(reason),
+                })));
+            }
+            Ok(SflowSample::Interface(SflowInterface { index, speed, counts }))
+                if counts.iter().any(Option::is_some) =>
+            {
+                counters.note_read(len);
+                counters.interfaces += 1;
+                each(Ok(Exported::Interface(InterfaceReading { exporter, interface: index, speed, counts })));
+            }
+            Ok(SflowSample::Interface(_) | SflowSample::Other) => {
+                counters.note_read(len);
+                counters.unused += 1;
+            }
+            Err(error) => counters.refuse(reason_of_error(&error), len, each),
         }
-        SflowSample::Dropped(sampled, reason) => Some(Exported::Drop(PacketDrop {
-            flow: sampled.packet.as_ref().ok().map(|packet| *packet.inner_flow()),
-            exporter,
-            ingress: sampled.ingress,
-            egress: sampled.egress,
-            reason: DropReason::from_sflow(*reason),
-        })),
-        SflowSample::Interface(SflowInterface { index, speed, counts }) => {
-            let reading = InterfaceReading { exporter, interface: *index, speed: *speed, counts: *counts };
-            counts.iter().any(Option::is_some).then_some(Exported::Interface(reading))
-        }
-        SflowSample::Other => None,
+    }
+    let rest = datagram.bytes_behind_samples();
+    if rest.iter().any(|byte| *byte != 0) {
+        counters.refuse(FlowReason::Malformed, rest.len(), each);
+    } else {
+        counters.note_read(rest.len());
+    }
+}
+
+fn non_zero(number: u32) -> Option<u32> {
+    (number != 0).then_some(number)
+}
+
+/// Queue and latency of the packet's hop, if the agent measures any.
+fn transit_reading(exporter: IpAddr, sampled: &Sampled) -> Option<TransitReading> {
+    let SflowTransit { queue, latency, depth } = sampled.transit;
+    (latency.is_some() || depth.is_some()).then(|| TransitReading {
+        flow: sampled.record.flow_key(),
+        exporter,
+        egress: non_zero(sampled.record.out_if),
+        queue,
+        latency,
+        depth,
     })
 }

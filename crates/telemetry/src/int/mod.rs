@@ -30,7 +30,7 @@ mod tunnel;
 
 pub use dialect::{Dialect, DialectError, IntSettings, Mark};
 pub use metadata::{Fill, Metadata, Time};
-pub use packet::{ReportedPacket, packet_in_ethernet, packet_in_ip};
+pub use packet::{LinkTags, PacketHeaders, ReportedPacket, packet_in_ethernet, packet_in_ip};
 pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
 pub use tunnel::{Tunnel, TunnelKind};

@@ -12,6 +12,13 @@ pub(super) const TYPE_IPV6: u16 = 0x86dd;
 pub(super) const TYPE_MPLS: u16 = 0x8847;
 /// 802.1Q, 802.1ad, and the older tag of stacked ones.
 const TYPE_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// PPPoE sessions (RFC 2516), and IPv4 and IPv6 in PPP.
+const TYPE_PPPOE: u16 = 0x8864;
+const PPPOE_HEADER_LEN: usize = 6;
+const PPP_IPV4: u16 = 0x0021;
+const PPP_IPV6: u16 = 0x0057;
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
 const TCP: u8 = 6;
 const TCP_HEADER_LEN: usize = 20;
 
@@ -35,6 +42,32 @@ pub struct ReportedPacket<'a> {
     pub has_unread_int: bool,
     /// The tunnel around it.
     pub tunnel: Option<Tunnel>,
+    /// What else the headers of the user's packet say: of the one in the tunnel, if any.
+    pub headers: PacketHeaders,
+    /// The outermost tags before its first IP header.
+    pub tags: LinkTags,
+}
+
+/// Fields of the IP header and the one behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketHeaders {
+    /// Bytes of the IP packet, as its header says.
+    pub length: u16,
+    /// Differentiated services code point.
+    pub dscp: u8,
+    /// Flags of TCP.
+    pub tcp_flags: u8,
+    /// Type times 256, plus code.
+    pub icmp: u16,
+}
+
+/// Tags between the Ethernet header and the IP header; 0 = none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTags {
+    /// The outermost VLAN.
+    pub vlan: u16,
+    /// The outermost MPLS label.
+    pub mpls_label: u32,
 }
 
 impl ReportedPacket<'_> {
@@ -111,6 +144,7 @@ fn read_tunnel<'a>((kind, inside, first): Inside<'a>, form: &Form, packet: &mut 
     let mut inner = NOT_READ;
     if let (Ok(_), Ok(inner)) = (read_layer(inside, first, form, &mut inner), inner) {
         packet.tunnel = Some(Tunnel { kind, flow: inner.flow });
+        packet.headers = inner.headers;
         packet.stack = packet.stack.or(inner.stack);
         packet.has_unread_int |= inner.has_unread_int;
     }
@@ -125,9 +159,10 @@ fn read_layer<'a>(
     form: &Form,
     into: &mut Result<ReportedPacket<'a>>,
 ) -> Result<Option<Outer<'a>>> {
+    let mut tags = LinkTags::default();
     let ip = match first {
         First::Ip => bytes,
-        First::Ethernet => behind_ethernet(bytes)?,
+        First::Ethernet => behind_ethernet(bytes, true, &mut tags)?,
     };
     let ip = match ip.first().map(|byte| byte >> 4) {
         Some(4) => ipv4_packet(ip)?,
@@ -173,7 +208,18 @@ fn read_layer<'a>(
         None
     };
     let flow = Flow { src: ip.src, dst: ip.dst, sport: ports.0, dport: ports.1, proto: protocol };
-    *into = Ok(ReportedPacket { flow, length: ip.length, stack, has_unread_int, tunnel: None });
+    let headers = PacketHeaders {
+        length: ip.length,
+        dscp: ip.dscp,
+        tcp_flags: if with_ports && protocol == TCP { ip.rest.get(13).copied().unwrap_or(0) } else { 0 },
+        icmp: if ip.is_first && matches!(protocol, ICMP | ICMP6) {
+            get_be_u16(ip.rest, 0).unwrap_or(0)
+        } else {
+            0
+        },
+    };
+    *into =
+        Ok(ReportedPacket { flow, length: ip.length, stack, has_unread_int, tunnel: None, headers, tags });
     Ok(behind)
 }
 
@@ -236,22 +282,47 @@ fn find_stack<'a>(bytes: &'a [u8], dscp: u8, port: Option<u16>, form: &Form) -> 
     }
 }
 
-/// Skips Ethernet, VLAN tags and MPLS labels.
-fn behind_ethernet(bytes: &[u8]) -> Result<&[u8]> {
+/// Skips Ethernet, VLAN tags, PPPoE and MPLS labels, and one pseudowire.
+#[inline]
+fn behind_ethernet<'a>(bytes: &'a [u8], may_have_labels: bool, tags: &mut LinkTags) -> Result<&'a [u8]> {
     let short = || truncated("ethernet", ethernet::HEADER_LEN, bytes.len());
     let mut kind = get_be_u16(bytes, 12).ok_or_else(short)?;
     let mut at = ethernet::HEADER_LEN;
     while TYPE_VLAN.contains(&kind) {
+        if tags.vlan == 0 {
+            tags.vlan = get_be_u16(bytes, at).ok_or_else(short)? & 0x0fff;
+        }
         kind = get_be_u16(bytes, at + 2).ok_or_else(short)?;
         at += 4;
     }
-    if kind == TYPE_MPLS {
-        return bytes.get(at..).and_then(behind_labels).ok_or_else(short);
+    let behind = bytes.get(at..).unwrap_or(&[]);
+    match kind {
+        ethernet::TYPE_IPV4 | TYPE_IPV6 => Ok(behind),
+        TYPE_MPLS if may_have_labels => behind_mpls(behind, tags),
+        TYPE_PPPOE => match get_be_u16(behind, PPPOE_HEADER_LEN).ok_or_else(short)? {
+            PPP_IPV4 | PPP_IPV6 => Ok(&behind[PPPOE_HEADER_LEN + 2..]),
+            other => Err(err("ppp_protocol", 0, WireErrorKind::Protocol(other))),
+        },
+        _ => Err(err("ethertype", 12, WireErrorKind::Protocol(kind))),
     }
-    if kind != ethernet::TYPE_IPV4 && kind != TYPE_IPV6 {
-        return Err(err("ethertype", 12, WireErrorKind::Protocol(kind)));
+}
+
+/// What is behind MPLS labels: IP, or Ethernet with or without a control word (RFC 4448, RFC 4385), which begins with four zeros.
+#[cold]
+fn behind_mpls<'a>(bytes: &'a [u8], tags: &mut LinkTags) -> Result<&'a [u8]> {
+    let short = || truncated("mpls", 4, bytes.len());
+    if tags.mpls_label == 0 {
+        tags.mpls_label = get_be_u32(bytes, 0).ok_or_else(short)? >> 12;
     }
-    Ok(bytes.get(at..).unwrap_or(&[]))
+    let behind = behind_labels(bytes).ok_or_else(short)?;
+    match behind.first().map(|byte| byte >> 4) {
+        Some(4 | 6) | None => Ok(behind),
+        Some(0) => {
+            let inside = behind.get(4..).unwrap_or(&[]);
+            behind_ethernet(inside, false, tags).or_else(|_| behind_ethernet(behind, false, tags))
+        }
+        Some(_) => behind_ethernet(behind, false, tags),
+    }
 }
 
 /// What follows a stack of MPLS labels; `None` if it has no end.

@@ -57,6 +57,21 @@ pub enum TunnelKind {
     Ip,
 }
 
+impl TunnelKind {
+    /// The number by which a network or session is known in it; 0 = none.
+    pub fn identifier(self) -> u32 {
+        match self {
+            TunnelKind::Vxlan(number)
+            | TunnelKind::Geneve(number)
+            | TunnelKind::GtpU(number)
+            | TunnelKind::MplsInUdp(number) => number,
+            TunnelKind::Gre(key) => key.unwrap_or(0),
+            TunnelKind::Erspan(session) => session.into(),
+            TunnelKind::Ip => 0,
+        }
+    }
+}
+
 /// What may be a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outer<'a> {

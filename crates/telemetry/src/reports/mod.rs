@@ -32,6 +32,7 @@ mod tallies;
 #[cfg(test)]
 mod tests;
 mod trails;
+mod transit;
 mod watch;
 
 use dta_proto::counter::translator as names;

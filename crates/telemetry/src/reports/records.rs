@@ -7,6 +7,7 @@
 //! | a flow or port that is new or due for its keep-alive | an entry of list 3: the flow, and where it leaves the exporter |
 //! | a dropped packet | as a report of INT about one |
 //! | counters of an interface | counters of what it counted since the last ones; the bytes that left, as the utilisation of its link, in hundredths of a percent |
+//! | queue and latency of a sampled packet's hop | as those of INT |
 //! | the name of an interface | an entry of list 3 |
 //! | the first, and every other sampling rate of a flow | key-write of the rate |
 //!
@@ -116,6 +117,7 @@ impl Telemetry {
             }
             Exported::Drop(drop) => self.packet_drop(at, drop, made),
             Exported::Interface(reading) => self.interface(at, reading, made),
+            Exported::Transit(reading) => self.ingest_transit(at, reading, made),
             Exported::Name(name) => self.interface_name(at, name, made),
         }
     }

@@ -14,8 +14,8 @@ use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
 use dta_proto::telemetry;
-use dta_telemetry::flows::Decoder;
 use dta_telemetry::flows::emit::{self, FIELDS};
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::{ArrivalTime, Rules};
 
 use super::super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
@@ -118,7 +118,7 @@ fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rate
     let rules = Rules { keys: 16 * FLOWS as usize, trails: 4 * FLOWS as usize, ..Rules::default() };
     let wait = rules.count_wait;
     let world = RefCell::new(World::new(rules, FLOWS as usize, FLOWS as usize)?);
-    let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(16)));
+    let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(DecoderOptions::default())));
     let [traffic, same] = [(); 2].map(|()| RefCell::new(traffic()));
     let timed = |traffic: &RefCell<FlowExportTraffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
         let mut traffic = traffic.borrow_mut();

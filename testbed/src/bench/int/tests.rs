@@ -1,6 +1,6 @@
 //! What is due at once is more than queue pairs keep, and none of it is lost.
 
-use dta_telemetry::flows::Decoder;
+use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::int::IntSettings;
 use dta_telemetry::reports::Rules;
 
@@ -52,7 +52,8 @@ fn no_count_of_flow_records_is_lost_when_many_are_due() {
         let rules = Rules { keys: 1 << 20, ..Rules::default() };
         let mut world = World::new(rules, 100_000, 100_000).unwrap();
         world.clock = Some(SECOND);
-        let (mut traffic, mut decoder) = (flows::FlowExportTraffic::with_netflow(), Decoder::new(16));
+        let (mut traffic, mut decoder) =
+            (flows::FlowExportTraffic::with_netflow(), Decoder::new(DecoderOptions::default()));
         for _ in 0..4 {
             traffic.make_ready().chunks(16).for_each(|batch| world.take_exports(&mut decoder, batch));
         }
