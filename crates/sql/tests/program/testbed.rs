@@ -224,7 +224,8 @@ async fn a_capture_in_epochs_is_answered_as_over_grpc_and_as_it_was_reported() {
 
 /// The questions of docs/sql.md, asked about this run, and what they must be answered.
 struct Questions {
-    history: PathBuf,
+    /// A copy: the collector goes on, and writes epochs.
+    history: tempfile::TempDir,
     /// By store, oldest first.
     epochs: BTreeMap<String, Vec<Epoch>>,
     found: Found,
@@ -239,11 +240,13 @@ struct Questions {
 impl Questions {
     async fn new(testbed: &Testbed, keys: &[Key], found: &Found) -> Questions {
         let client = RemoteCollector::connect(&ClientOptions::without_tls(&testbed.collector)).await.unwrap();
+        let history = copy_history(&testbed.history);
         let mut epochs = BTreeMap::new();
-        for store in rows(&testbed.history, "select distinct store from epochs") {
+        for store in rows(history.path(), "select store, max(number) as last from epochs group by store") {
+            let last = store["last"].as_u64().unwrap();
             let store = store["store"].as_str().unwrap().to_owned();
             let mut kept = client.all_epochs(&store, 0, 0).await.unwrap();
-            kept.retain(|epoch| epoch.state() == EpochState::Kept);
+            kept.retain(|epoch| epoch.state() == EpochState::Kept && epoch.number <= last);
             kept.sort_by_key(|epoch| epoch.opened);
             epochs.insert(store, kept);
         }
@@ -267,7 +270,6 @@ impl Questions {
         };
         let mut answers = client.query_keys(question).await.unwrap().of_keys;
         let Some(KeyAnswer::KeyWrite(answer)) = answers.pop() else { panic!("{answers:?}") };
-        let history = testbed.history.clone();
         Questions { history, epochs, found: found.clone(), flows, switch, moment, value: answer.value }
     }
 
@@ -317,7 +319,7 @@ impl Questions {
         let questions = super::page::questions();
         assert_eq!(questions.len(), 10);
         for (heading, statement) in questions {
-            let answer = rows(&self.history, &self.about_this_run(&statement));
+            let answer = rows(self.history.path(), &self.about_this_run(&statement));
             if heading == "Where may an answer be incomplete?" {
                 self.check_incomplete(&answer);
             } else {
@@ -327,7 +329,7 @@ impl Questions {
         }
         // Each loss is there once at most, whichever stores have epochs.
         for row in rows(
-            &self.history,
+            self.history.path(),
             "select reason, cast(sum(lost) as bigint) as lost from losses group by reason",
         ) {
             let counted = outcome["losses"][row["reason"].as_str().unwrap()].as_u64().unwrap_or_default();
@@ -369,7 +371,7 @@ impl Questions {
                     self.over_time("flows", key).into_iter().filter_map(|(_, value)| uint(value, 4)).max()
                 };
                 let mut all: Vec<_> = self.flows.iter().map(|key| (most(*key), key.to_string())).collect();
-                all.sort_by_key(|(most, _)| std::cmp::Reverse(*most));
+                all.sort_by_key(|(most, flow)| (std::cmp::Reverse(*most), flow.clone()));
                 all.into_iter().map(|(bytes, flow)| json!({ "flow": flow, "bytes": bytes })).collect()
             }
             "What were the ten deepest queues in five minutes?" => {
@@ -441,6 +443,16 @@ impl Questions {
             stated.map(|row| (row["what"].as_str().unwrap().to_owned(), since(row))).collect();
         assert_eq!(stated, expected);
     }
+}
+
+/// A copy of a history that is being written: its logs first, so that all files that these name are there.
+fn copy_history(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for part in ["*/_delta_log", "*/*.parquet"] {
+        let copy = format!("cp -r --parents {part} '{}'", to.path().display());
+        assert!(Command::new("sh").args(["-c", &copy]).current_dir(from).status().unwrap().success());
+    }
+    to
 }
 
 /// Four bytes of a value in hexadecimal digits as a number; nothing behind its end.
