@@ -354,7 +354,7 @@ fn page_status(ground: &Ground, server: &RunningCollector, options: &[&str]) -> 
     let port = server.page_url().unwrap().rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
     let output = std::process::Command::new("curl")
         .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "30", "--cacert"])
-        .arg(&ground.tls.client_ca)
+        .arg(&ground.tls.cert)
         .args(["--connect-to", &format!("::127.0.0.1:{port}"), "https://collector.example/api/v1/stores"])
         .args(options)
         .output()

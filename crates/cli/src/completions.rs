@@ -42,12 +42,12 @@ pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
     let mut kinds = BTreeMap::new();
     collect_flag_kinds(command, &mut kinds);
     let function = name.replace('-', "_");
+    let mut with_argument = Vec::new();
+    commands_with_store_argument(command, "", &mut with_argument);
     match shell {
-        Shell::Bash => extend_bash_script(&script, &kinds, &function),
+        Shell::Bash => extend_bash_script(&script, &kinds, &function, &with_argument),
         Shell::Zsh => extend_zsh_script(&script, &function),
         Shell::Fish => {
-            let mut with_argument = Vec::new();
-            commands_with_store_argument(command, "", &mut with_argument);
             let arguments = with_argument.iter().map(|path| {
                 format!(
                     "complete -c {name} -n \"__fish_{function}_using_subcommand {path}\" -f -a '(__fish_{function}_stores)'\n"
@@ -74,9 +74,18 @@ fn collect_flag_kinds(command: &Command, kinds: &mut BTreeMap<String, Completion
 }
 
 /// bash splits words at colons, so the line is examined instead.
-fn extend_bash_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, function: &str) -> String {
+fn extend_bash_script(
+    script: &str,
+    kinds: &BTreeMap<String, CompletionKind>,
+    function: &str,
+    with_argument: &[String],
+) -> String {
     let files = "compgen -f \"${cur}\"";
+    // Commands as the script calls them.
+    let with_argument: Vec<_> =
+        with_argument.iter().map(|path| path.replace([' ', '-'], "__subcmd__")).collect();
     let mut flag = None;
+    let mut has_store_argument = false;
     let (bare, with_value) = (FLAGS.join("|"), FLAGS.map(|flag| format!("{flag}=*")).join("|"));
     let mut lines = format!(
         r#"_{function}_stores() {{
@@ -101,13 +110,17 @@ fn extend_bash_script(script: &str, kinds: &BTreeMap<String, CompletionKind>, fu
     for line in script.lines() {
         match line.trim().strip_suffix(')') {
             Some(shown) if shown.starts_with('-') && !shown.contains(' ') => flag = kinds.get(shown),
+            Some(shown) if !shown.contains([' ', ',']) && shown.contains("__subcmd__") => {
+                let path = shown.split_once("__subcmd__").map_or("", |(_, path)| path);
+                has_store_argument = with_argument.iter().any(|with| with == path);
+            }
             _ => {}
         }
         let line = match flag {
-            // The words of a command; an argument that is a store stands among them with its placeholder.
-            _ if line.trim_start().starts_with("opts=") => {
-                let stores = format!("$(_{function}_stores)");
-                line.replace("<STORE>", &stores).replace("[STORE]", &stores)
+            // The words of a command; clap_complete leaves out its arguments.
+            _ if has_store_argument && line.trim_start().starts_with("opts=") => {
+                let stores = format!(" $(_{function}_stores)\"");
+                line.strip_suffix('"').map_or_else(|| line.to_owned(), |words| words.to_owned() + &stores)
             }
             Some(CompletionKind::Store) => {
                 line.replace(files, &format!("compgen -W \"$(_{function}_stores)\" -- \"${{cur}}\""))

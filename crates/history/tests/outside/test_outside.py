@@ -148,11 +148,12 @@ def test_rows_have_the_moments_of_their_epochs(tables):
     for table in made:
         delta = deltalake.DeltaTable(f"{folder}/{table['store']}")
         query = deltalake.QueryBuilder().register("history", delta)
-        answer = query.execute("select distinct epoch, opened, closed from history").read_all().to_pylist()
-        assert len(answer) > 1
-        for row in answer:
-            moments = [round(row[name].timestamp() * 1000) for name in MOMENTS]
-            assert moments == [row["epoch"], row["epoch"] + 1], table["store"]
+        answer = query.execute("select distinct epoch, opened, closed from history").read_all()
+        rows = list(zip(*([cell.as_py() for cell in answer.column(name)] for name in ["epoch", *MOMENTS])))
+        assert len(rows) > 1
+        for epoch, *moments in rows:
+            moments = [round(moment.timestamp() * 1000) for moment in moments]
+            assert moments == [epoch, epoch + 1], table["store"]
 
 
 def clickhouse(chdb, source, table, condition):
