@@ -22,8 +22,8 @@ Sends the payloads of the UDP datagrams in FILE that were addressed to a DTA por
 
 Examples:
   dta-manager replay reports.pcap --translator 127.0.0.1:40040
-  dta-manager replay reports.pcapng --translator tor1.example:40040 --port 5000 \\
-      --rate 10000 --loop 100
+  dta-manager replay reports.pcapng --translator tor1.example:40040 \\
+      --port 5000 --rate 10000 --loop 100
   dta-manager replay frames.pcap --raw veth0      whole frames (CAP_NET_RAW)")]
 pub(super) struct Replay {
     /// Capture to send: pcap or pcapng, also packed with gzip

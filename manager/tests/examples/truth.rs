@@ -62,6 +62,13 @@ const INSTALLS: &str =
     "it installs packages, for which a test has no place; those of Debian are what `make python` runs on";
 const CI: &str = "it is what CI runs, and this test is part of it";
 const CLUSTER: &str = "it needs etcd: manager/tests/cluster runs it";
+const CLUSTER_PAGE: &str = "it needs etcd; of other collectors the same command is run here";
+const ELSEWHERE: &str = "the collector of the examples is on this host";
+const INITIALIZE: &str = "printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}' | dta-collector mcp";
+const PAGE: &str = "\
+dta-collector web --collector 127.0.0.1:40050 --listen 127.0.0.1:40059 >/dev/null 2>&1 & page=$!
+until curl -sf http://127.0.0.1:40059/api/v1/stores; do kill -0 $page || exit 1; sleep 0.1; done
+kill $page";
 const CLUSTER_BENCH: &str = "it needs etcd: manager/tests/bench.rs runs it";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
 const P4: &str = "it needs a P4 switch: translator-ctl/tests/bmv2.rs runs it";
@@ -903,6 +910,14 @@ fn own() -> Vec<Known> {
         ),
     ),
     // What readers say of INT. The flow is that of the examples of `dta-reporter send`, by which no switch reports INT.
+    up("dta-collector mcp", Instead(INITIALIZE, &["\"protocolVersion\"", "\"serverInfo\""], "an agent asks it")),
+    up(
+        "dta-collector mcp --collector 10.0.0.5:40050",
+        Instead(INITIALIZE, &["\"protocolVersion\"", "\"serverInfo\""], ELSEWHERE),
+    ),
+    up("dta-collector web --collector 10.0.0.5:40050,10.0.0.7:40050", Instead(PAGE, &["\"name\":\"flows\""], ELSEWHERE)),
+    alone("dta-collector web --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER_PAGE)),
+    alone("dta-collector web --cluster etcd://10.0.0.1:2379 --listen 127.0.0.1:8080", NotHere(CLUSTER_PAGE)),
     up("dta-collector top --by bytes", Says(&["No flow is known"])),
     up("dta-collector top", Says(&["No flow is known: int-events has no keys"])),
     up(
