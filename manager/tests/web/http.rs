@@ -51,8 +51,9 @@ pub(crate) fn request(
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
     let headers = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        // chromedriver leaves out the blank behind the colon.
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
     Some(HttpAnswer { status, headers, body: body.to_owned() })
 }
@@ -65,7 +66,7 @@ fn read_answer(stream: &mut TcpStream) -> Vec<u8> {
         answer.extend_from_slice(&part[..read]);
         let text = String::from_utf8_lossy(&answer);
         let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, _)| {
-            let lines = head.lines().filter_map(|line| line.split_once(": "));
+            let lines = head.lines().filter_map(|line| line.split_once(':'));
             let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
             let length: Option<usize> = lengths.next().and_then(|(_, length)| length.trim().parse().ok());
             length.is_some_and(|length| answer.len() >= head.len() + 4 + length)
