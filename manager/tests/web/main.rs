@@ -15,7 +15,7 @@ mod pages;
 use std::process::Command;
 
 use common::daemon::counter;
-use common::int_bed::{IntBed, Setup, int_capture};
+use common::int_bed::{IntBed, PATIENCE, Setup, int_capture};
 use dta_rpc::Ask as _;
 use serde_json::Value;
 
@@ -48,7 +48,16 @@ impl WebBed {
         int.until("reports in memory", |counted| counted.is_in_memory(3)).await;
         let url = int.collector.as_ref().unwrap().said("web").to_owned();
         let page = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Some(WebBed { int, page })
+        // The translator's counters come with the renewals of its session.
+        let begun = std::time::Instant::now();
+        loop {
+            let waterfall = http::get(&page, "/api/v1/waterfall").json();
+            if waterfall["stages"].as_array().unwrap().iter().any(|stage| stage["name"] == "received") {
+                return Some(WebBed { int, page });
+            }
+            assert!(begun.elapsed() < PATIENCE, "the translator is missing: {waterfall:#}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
     }
 
     /// What the collector counts of the page.
