@@ -18,7 +18,7 @@ use crate::cli::names_flag::NamesFlag;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  dta-collector top                        the slowest flows, or else the largest
+  dta-collector top                        by latency, if any is known
   dta-collector top --by bytes             the largest flows
   dta-collector top --by drops -n 5
   dta-collector top --at -1h               by the latencies of an hour ago
