@@ -185,15 +185,17 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     let every = Duration::from_millis(200);
     let bench =
         Bench::start_with(&[large()], &MemoryBacking::Anonymous, Keep { patience, ..keep(disk) }, every);
-    // Some hundred kilobytes each epoch: more than the disk has.
+    // Some hundred kilobytes in each epoch, in as many as it takes: they are more than the disk has.
     let mut reported = 0;
     let mut fill = |enough: &dyn Fn() -> bool| {
         let since = Instant::now();
-        let most = reported + 200_000;
         while !enough() {
             assert!(since.elapsed() < Duration::from_secs(120), "not yet");
-            reported =
-                report(&bench, reported, 1000, |n| n >= most || n.is_multiple_of(5000) || enough()) + 1;
+            let (generation, most) = (bench.generation(), reported + 20_000);
+            let is_over = || bench.generation() != generation || enough();
+            reported = report(&bench, reported, 1000, |n| n >= most || n.is_multiple_of(1000) && is_over());
+            until("the epoch ends", is_over);
+            reported += 1;
         }
     };
     fill(&|| bench.kept("flows").first().is_some_and(|first| first.number > 3));
