@@ -577,8 +577,7 @@ fn own() -> Vec<Known> {
             TWO_COLLECTORS,
             alone(
                 "dta-collector dashboard --collector 10.0.0.5:40050,10.0.0.7:40050",
-                // The last one is the other's.
-                Screen(&["flows", "1 to 12 of 16"]),
+                Screen(&["10.0.0.7:40050", "share"]),
             ),
         ),
     ),
@@ -869,7 +868,7 @@ fn own() -> Vec<Known> {
     // docs/dashboard.md
     beside(
         COLLECTOR_ELSEWHERE,
-        alone("dta-collector dashboard --collector 10.0.0.5:40050", Screen(&["flows"])),
+        alone("dta-collector dashboard --collector 10.0.0.5:40050", Screen(&["share"])),
     ),
     up("dta-collector dashboard --interval 2000", Screen(&["flows"])),
     // docs/int.md
