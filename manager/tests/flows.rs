@@ -307,5 +307,8 @@ async fn who_fills_the_link_is_known_after_the_tutorial() {
     assert!(example.trim_matches('\'').parse::<Flow>().is_ok(), "{query}");
     let (packets, bytes) = flows[&first];
     let drawn = collector(bed.0.address(), &format!("{command} '{first}'")).replace(',', "");
-    assert!(drawn.contains(&format!("packets    {packets}\n  bytes      {bytes}\n")), "{drawn}");
+    assert!(drawn.contains(&format!("packets    {packets}\n  bytes      ")), "{drawn}");
+    let known: serde_json::Value =
+        serde_json::from_str(&collector(bed.0.address(), &format!("{command} '{first}' -o json"))).unwrap();
+    assert_eq!([&known[0]["packets"], &known[0]["bytes"]], [packets, bytes], "{known:#}");
 }
