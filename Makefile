@@ -56,7 +56,7 @@ help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 build: install-build-deps ## release programs, with RDMA devices (verbs), object storage (s3) and clusters (etcd)
-	$(CARGO) build --release --workspace --exclude dta-sql --features dta-collector/verbs,dta-collector/s3,dta-collector/kafka,dta-collector/otlp,dta-collector/remote-write,dta-collector/etcd,dta-translator/etcd
+	$(CARGO) build --release --workspace --exclude dta-sql --features dta-collector/verbs,dta-translator/verbs,dta-collector/s3,dta-collector/kafka,dta-collector/otlp,dta-collector/remote-write,dta-collector/etcd,dta-translator/etcd
 
 deb: build install-package-deps ## Debian packages of the daemons and their tools, in target/packages
 	packaging/build-deb $(TARGET)/release $(TARGET)/packages
@@ -78,7 +78,7 @@ release: install-build-deps install-package-deps ## what is published of the tag
 demo: ## one command from report to answer; no root needed
 	$(CARGO) run --profile demo -p dta-manager -- run-testbed --bench
 
-pictures: ## the pictures of the page in docs/pictures, from a testbed that runs; needs chromium
+pictures: ## the pictures of the page in docs/pictures, from a testbed that runs; needs chromium and pngquant
 	scripts/make-pictures
 
 ebpf: ## the kernel's programs, reporter/ebpf/trace.bpf.o and crates/link/ebpf/take.bpf.o, with the pinned compiler
@@ -115,13 +115,14 @@ in-guest:
 	$(MAKE) python
 	$(MAKE) rxe
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds; captures in ten epochs, asked over gRPC and with SQL, and INT captures with and without epochs, as fast as they are; ten million reports of random flows; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## the accounting with a tenth of all frames damaged, ten seeds, also with INT, flows and epochs at once; captures in ten epochs, asked over gRPC and with SQL, and INT captures with and without epochs, as fast as they are; ten million reports of random flows, and ten million hostile flow exports; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
 	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
 	DTA_SPEEDUP=1 $(CARGO) test $(TESTED) --test moments
 	$(CARGO) build $(HISTORY_NEEDS)
 	DTA_EPOCHS=10 $(HISTORY_TEST) testbed
 	DTA_INT_REPORTS=10000000 $(CARGO) test $(TESTED) --test int_flood -- --nocapture
+	DTA_FLOW_DATAGRAMS=10000000 $(CARGO) test $(TESTED) --test flow_flood -- --nocapture
 	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test export -- --ignored a_database
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	DTA_OUTAGE_SECONDS=60 $(CARGO) test $(TESTED) --test program -- --ignored object_storage
@@ -173,7 +174,7 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 	    scripts/with-huge-pages $$pages $(CARGO) test $(TESTED) --test region_memory -- --ignored; \
 	done
 
-privileged: ## tests marked ignored because they need root, namespaces, tshark or moto
+privileged: ## tests marked ignored because they need root, namespaces, tshark, moto or axe-core
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
 	$(CARGO) test $(TESTED) -- --ignored
 

@@ -16,11 +16,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = tonic_prost_build::Config::new();
     // The codec names the message type in its errors.
     config.enable_type_names();
-    // A testbed takes counters from machine to machine as JSON.
-    for message in ["Counter", "NodeStatistics"] {
-        let derive = "#[derive(serde::Serialize, serde::Deserialize)]";
+    // A testbed takes counters from machine to machine as JSON; alerts are kept and sent as JSON.
+    for message in ["Counter", "NodeStatistics", "Alert", "AlertTransition"] {
+        // What was written before a field was added is read all the same, as in the messages themselves.
+        let derive = "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default)]";
         config.type_attribute(format!(".dta.v1.{message}"), derive);
     }
+    config.btree_map([".dta.v1.Alert"]);
     tonic_prost_build::configure()
         .codec_path("crate::codec::BoundedCodec")
         .compile_fds_with_config(files, config)?;

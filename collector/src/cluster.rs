@@ -50,7 +50,6 @@ pub enum HolderLocation {
     Gone,
 }
 
-/// What a collector has of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreShare {
     /// Buckets of keys, by copy.
@@ -119,9 +118,6 @@ impl ClusterMembership {
     }
 
     /// Checks whether it may answer for what it has, at this moment of its own clock.
-    ///
-    /// # Errors
-    /// [`Adrift`].
     pub fn check_vouched(&self, now: Instant) -> Result<(), Adrift> {
         let version = self.in_effect().newest_view().placement.version;
         let is_in = version != 0 && self.lease.get().is_some_and(Lease::is_in_cluster);
@@ -173,7 +169,6 @@ impl ClusterMembership {
         }
     }
 
-    /// Its name in the cluster.
     pub fn id(&self) -> &str {
         &self.id
     }

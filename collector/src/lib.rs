@@ -4,10 +4,11 @@
 //! and answers queries from the memory. None of its code runs per report, unless its NIC is the software one.
 //!
 //! Memory, NICs and readers are in `dta-memory`. Modules depend in one direction: `epochs`, `cluster` ← `answers`,
-//! `session` ← `service` ← `server` ← `cli`; [`config`] describes a collector. The crate `dta-rpc` has the client of
+//! `session`, `alerts` ← `service` ← `server` ← `cli`; [`config`] describes a collector. The crate `dta-rpc` has the client of
 //! `service` and the trait that `answers` implements. The views of flows, events and counters that `cli` prints are
 //! made in `dta-views`.
 
+pub mod alerts;
 pub mod answers;
 pub mod cli;
 pub mod cluster;

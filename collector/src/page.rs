@@ -8,10 +8,6 @@ use dta_rpc::{Ask, ClientError};
 /// Most sessions with series of their own.
 const MAX_SESSIONS: usize = 1000;
 
-/// A page with them.
-///
-/// # Errors
-/// The collector does not answer.
 pub(crate) async fn metrics_page(ask: &dyn Ask) -> Result<MetricsPage, ClientError> {
     let nodes = ask.statistics().await?;
     let sessions = ask.fetch_sessions().await?;

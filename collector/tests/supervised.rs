@@ -29,7 +29,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     let mut collector = start(folder.path(), "", Some(Duration::from_secs(2)));
     assert!(collector.logs(" ready").contains(collector.said("listen")));
     let ready = collector.told_of("READY=1");
-    assert!(ready.contains("STATUS=15 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
+    assert!(ready.contains("STATUS=16 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
     collector.told_of("WATCHDOG=1");
     collector.told_of("WATCHDOG=1");
 
@@ -137,8 +137,13 @@ fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
             tokio::time::sleep(Duration::from_millis(4)).await;
             calls.iter().for_each(|call| call.abort());
         }
-        // Another call waits for those whose work has begun, and for no others.
-        tokio::time::timeout(PATIENCE, client.fetch_stores()).await.expect("an answer").unwrap();
+        // Another call waits for those whose work has begun, and for no others. A busy server that accepts calls late may
+        // close a connection on which so many are cancelled; the next call connects again.
+        let mut answer = tokio::time::timeout(PATIENCE, client.fetch_stores()).await.expect("an answer");
+        if answer.is_err() {
+            answer = tokio::time::timeout(PATIENCE, client.fetch_stores()).await.expect("an answer");
+        }
+        answer.unwrap();
     });
     collector.signal(Signal::TERM);
     // Other tests may run beside this one. `make soak` holds each daemon under attack to the ten seconds of

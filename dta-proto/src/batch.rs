@@ -1,9 +1,11 @@
 //! A batch of packets in one preallocated arena, passed between links, data plane and NIC.
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 
+use crate::wire::AddressPair;
 use crate::wire::datagram::{self, UdpDatagram};
 use crate::wire::ethernet;
+use crate::wire::frame::FrameRoute;
 
 /// Length of an Ethernet header (no VLAN tag).
 pub const ETHERNET_LEN: usize = ethernet::HEADER_LEN;
@@ -49,6 +51,18 @@ impl Addresses {
     pub const fn new(source: SocketAddrV4, destination: SocketAddrV4) -> Addresses {
         Addresses { source, destination, runs: false }
     }
+
+    /// Those of a route's frames; `None` for IPv6, where links read the headers.
+    pub const fn from_route(route: &FrameRoute, runs: bool) -> Option<Addresses> {
+        match route.addresses {
+            AddressPair::V4 { source, destination } => Some(Addresses {
+                source: SocketAddrV4::new(source, route.src_port),
+                destination: SocketAddrV4::new(destination, route.dst_port),
+                runs,
+            }),
+            AddressPair::V6 { .. } => None,
+        }
+    }
 }
 
 /// Metadata of the packet in a slot.
@@ -66,7 +80,7 @@ struct Meta {
 
 /// Up to a fixed number of packets, each in its own slot of one reused allocation.
 ///
-/// A packet starts at its IPv4 header. An Ethernet header, if any, lies in the 14 bytes before it
+/// A packet starts at its IP header. An Ethernet header, if any, lies in the 14 bytes before it
 /// ([`PacketBatch::ethernet_frame`]). Each packet carries a cookie, a number of the caller's that `dta_link::fault` hands
 /// back with the packet's fate; links do not send it, and received packets have 0.
 ///
@@ -95,7 +109,7 @@ impl PacketBatch {
     /// A batch of `slots` packets of at least `packet_bytes` each, such as 9,000 for jumbo frames.
     ///
     /// # Panics
-    /// With more than 65,535 slots, or packets longer than IPv4's 65,535 bytes.
+    /// With more than 65,535 slots, or packets longer than 65,535 bytes.
     pub fn with_packet_capacity(slots: usize, packet_bytes: usize) -> Self {
         assert!(slots <= usize::from(u16::MAX), "a batch of {slots} slots, more than 65,535");
         assert!(packet_bytes <= datagram::PACKET_MAX, "packets of {packet_bytes} bytes, more than 65,535");
@@ -146,7 +160,7 @@ impl PacketBatch {
         self.used = 0;
     }
 
-    /// Adds a copy of an IPv4 packet.
+    /// Adds a copy of an IP packet.
     pub fn push(&mut self, packet: &[u8], cookie: u64) -> Result<(), PushError> {
         let slot = self.free_slot_for(packet.len())?;
         slot[..packet.len()].copy_from_slice(packet);
@@ -186,14 +200,19 @@ impl PacketBatch {
         Ok(())
     }
 
-    /// Adds a UDP datagram of `len` bytes, its 28 header bytes included, and returns it for the caller to
-    /// fill in whole: it still holds earlier contents. Its headers must carry `addresses`, and the datagram
-    /// must fill the packet.
+    /// Adds a UDP datagram of `len` bytes, its header bytes included, and returns it for the caller to
+    /// fill in whole: it still holds earlier contents. Its headers must carry `addresses`, if they are given, and the
+    /// datagram must fill the packet.
     ///
     /// # Panics
     /// When the batch is full, or `len` is more than [`PacketBatch::packet_capacity`] or less than the headers.
     #[inline]
-    pub fn add_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) -> &mut [u8] {
+    pub fn add_datagram(
+        &mut self,
+        len: usize,
+        addresses: impl Into<Option<Addresses>>,
+        cookie: u64,
+    ) -> &mut [u8] {
         let at = self.used * self.stride + HEADROOM;
         self.commit_datagram(len, addresses, cookie);
         &mut self.bytes[at..at + len]
@@ -225,9 +244,9 @@ impl PacketBatch {
     /// # Panics
     /// As [`PacketBatch::commit_packet`], and when `len` is less than the 28 bytes of header.
     #[inline]
-    pub fn commit_datagram(&mut self, len: usize, addresses: Addresses, cookie: u64) {
+    pub fn commit_datagram(&mut self, len: usize, addresses: impl Into<Option<Addresses>>, cookie: u64) {
         assert!(len >= datagram::HEADER_LEN, "a datagram of {len} bytes, shorter than its headers");
-        self.commit_with(len, Some(addresses), cookie);
+        self.commit_with(len, addresses.into(), cookie);
     }
 
     #[inline]
@@ -243,7 +262,7 @@ impl PacketBatch {
         self.used += 1;
     }
 
-    /// Packet `index`, from its IPv4 header on.
+    /// Packet `index`, from its IP header on.
     #[inline]
     pub fn packet(&self, index: usize) -> &[u8] {
         let len = self.packet_meta(index).len as usize;
@@ -280,6 +299,12 @@ impl PacketBatch {
     #[inline]
     pub fn udp_datagram(&self, index: usize) -> Option<UdpDatagram<'_>> {
         UdpDatagram::parse_exact(self.packet(index)).ok()
+    }
+
+    /// Source and payload of packet `index`, a datagram in IPv4 or IPv6 as [`datagram::source_and_payload`] reads it.
+    #[inline]
+    pub fn source_and_payload(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
+        datagram::source_and_payload(self.packet(index))
     }
 
     /// Source and destination of packet `index` as its writer recorded them; `None` if it did not.

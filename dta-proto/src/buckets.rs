@@ -212,11 +212,6 @@ impl Copies {
         self.0.into_iter().take(count).collect()
     }
 
-    /// The buckets of which there is any copy.
-    pub fn covered_buckets(&self) -> Buckets {
-        self.0.into_iter().fold(Buckets::NONE, Buckets::union)
-    }
-
     /// The number of the copy of a bucket that is here; the lowest, if there are several.
     pub fn of_bucket(&self, bucket: u8) -> Option<usize> {
         self.0.iter().position(|buckets| buckets.contains(bucket))
@@ -360,7 +355,11 @@ mod tests {
         }
         let both = read(r#"["0-127","127-255"]"#).unwrap();
         assert_eq!(
-            (both.copy_count(), both.covered_buckets(), both.repeated_bucket()),
+            (
+                both.copy_count(),
+                both.0.into_iter().fold(Buckets::NONE, Buckets::union),
+                both.repeated_bucket()
+            ),
             (2, Buckets::ALL, Some(127))
         );
         assert_eq!([0, 127, 128].map(|bucket| both.of_bucket(bucket)), [Some(0), Some(0), Some(1)]);

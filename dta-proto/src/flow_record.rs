@@ -12,6 +12,9 @@ use core::net::{IpAddr, Ipv6Addr};
 use crate::crc::crc32c;
 use crate::key::Flow;
 
+/// The name of the store: append, an entry of [`ENTRY_LEN`] bytes for each record.
+pub const STORE: &str = "flow-records";
+
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
@@ -150,7 +153,7 @@ flow_record! {
     bytes: u64 = "bytes" ColumnType::Count,
     /// Packets, as counted
     packets: u64 = "packets" ColumnType::Count,
-    /// Exporter: the sender of the datagram, or the agent that it names (sFlow)
+    /// Exporter: the datagram's sender, or the agent it names (sFlow)
     exporter: Ipv6Addr = "exporter" ColumnType::Address,
     /// Source address
     src: Ipv6Addr = "src" ColumnType::Address,
@@ -200,9 +203,9 @@ flow_record! {
     tcp_flags: u8 = "tcp-flags" NUMBER_8,
     /// Differentiated services code point
     dscp: u8 = "dscp" NUMBER_8,
-    /// Where it was counted: 0 not said, 1 where it enters the exporter, 2 where it leaves
+    /// Where counted: 0 not said, 1 where it enters, 2 where it leaves
     direction: u8 = "direction" NUMBER_8,
-    /// Forwarding status (RFC 7270 4.12): 64 to 127 forwarded, 128 to 191 dropped, 192 and more consumed
+    /// Status (RFC 7270 4.12): 64 forwarded, 128 dropped, 192 consumed
     forwarding: u8 = "forwarding" NUMBER_8,
     /// NAT event (RFC 8158 4.6.1); 0 for what is no event
     nat_event: u8 = "nat-event" NUMBER_8,
@@ -263,6 +266,14 @@ pub const ENTRY_LEN: usize = {
     len
 };
 
+const fn is_same_text(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    a.len() == b.len() && at == a.len()
+}
+
 /// The columns, in the order of an entry's bytes.
 pub const COLUMNS: [Column; UNPLACED.len()] = {
     let mut columns = [UNPLACED[0]; UNPLACED.len()];
@@ -276,6 +287,18 @@ pub const COLUMNS: [Column; UNPLACED.len()] = {
 };
 
 impl Column {
+    /// The column with exactly this name, for constants.
+    pub const fn from_name_const(name: &str) -> Option<Column> {
+        let mut at = 0;
+        while at < COLUMNS.len() {
+            if is_same_text(COLUMNS[at].name.as_bytes(), name.as_bytes()) {
+                return Some(COLUMNS[at]);
+            }
+            at += 1;
+        }
+        None
+    }
+
     /// The column with this name, spelled with `-` or `_`.
     pub fn from_name(name: &str) -> Option<&'static Column> {
         static PLACED: [Column; UNPLACED.len()] = COLUMNS;
@@ -288,9 +311,13 @@ impl Column {
     /// Its value in an entry, as a number: an address has 128 bits.
     #[inline]
     pub fn read_value(&self, entry: &[u8; ENTRY_LEN]) -> u128 {
-        entry[self.offset..self.offset + self.kind.width()]
-            .iter()
-            .fold(0, |value, byte| value << 8 | u128::from(*byte))
+        match self.kind.width() {
+            1 => u8::read_at(entry, self.offset).into(),
+            2 => u16::read_at(entry, self.offset).into(),
+            4 => u32::read_at(entry, self.offset).into(),
+            8 => u64::read_at(entry, self.offset).into(),
+            _ => u128::read_at(entry, self.offset),
+        }
     }
 }
 

@@ -70,6 +70,16 @@ const PROTOCOLS: [(&str, u8); 10] = [
     ("sctp", 132),
 ];
 
+/// The name of a protocol, if it has one here.
+pub fn protocol_name(number: u8) -> Option<&'static str> {
+    PROTOCOLS.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
+}
+
+/// The protocol with this name.
+pub fn protocol_by_name(name: &str) -> Option<u8> {
+    PROTOCOLS.iter().find(|(of, _)| *of == name).map(|(_, number)| *number)
+}
+
 impl Key {
     /// The key of a version-0 report: its four bytes, then zeros.
     pub const fn from_version_0(key: [u8; 4]) -> Key {
@@ -127,8 +137,8 @@ impl fmt::Display for Flow {
         end(f, self.src, self.sport)?;
         f.write_str("->")?;
         end(f, self.dst, self.dport)?;
-        match PROTOCOLS.iter().find(|(_, n)| *n == self.proto) {
-            Some((name, _)) => write!(f, "/{name}"),
+        match protocol_name(self.proto) {
+            Some(name) => write!(f, "/{name}"),
             None => write!(f, "/{}", self.proto),
         }
     }

@@ -8,6 +8,7 @@
 //! - [`store`]: the description of a store, in configuration, sessions and region headers alike.
 //! - [`fit`]: whether a report fits a store.
 //! - [`flow_record`]: what exporters say of a flow, as an entry of a list.
+//! - [`flow_query`]: what is asked about flow records, and the sums that answer it.
 //! - [`counter`]: what every node counts, and by what name.
 //! - [`crc`]: the CRCs of wire formats and layouts.
 //! - [`list_range`]: a range of lists of an append store.
@@ -42,6 +43,7 @@ pub mod crc;
 pub mod drop_reason;
 pub mod endpoint;
 pub mod fit;
+pub mod flow_query;
 pub mod flow_record;
 pub mod key;
 pub mod layout;

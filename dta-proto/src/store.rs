@@ -59,9 +59,9 @@ pub enum StoreKind {
         lists: u32,
         /// Batches in each ring, a power of two.
         ring: u64,
-        /// Bytes per batch: 16, 32, 64 or 128.
-        batch_len: u8,
-        /// Bytes per entry, a multiple of 4, at most 60.
+        /// Bytes per batch: a power of two from 16 to 4,096.
+        batch_len: u16,
+        /// Bytes per entry, a multiple of 4, at most 252. A report holds 60: longer entries are made by a translator.
         entry_len: u8,
         /// Whether batches are written with immediate to wake a reader.
         #[serde(default)]
@@ -290,14 +290,15 @@ impl StoreSpec {
                 pow2("lists", u64::from(lists), 1 << 16)?;
                 // A reader tells a batch one turn later from an older one by half the sequence space.
                 pow2("ring", ring, 1 << 30)?;
-                if !matches!(batch_len, 16 | 32 | 64 | 128) {
-                    return fail("batch_len", batch_len.to_string(), "16, 32, 64 or 128");
+                if !batch_len.is_power_of_two() || !(16..=layout::append::MAX_BATCH_LEN).contains(&batch_len)
+                {
+                    return fail("batch_len", batch_len.to_string(), "a power of two from 16 to 4096");
                 }
-                if entry_len == 0 || entry_len % 4 != 0 || entry_len > 60 || entry_len > batch_len - 8 {
+                if entry_len == 0 || entry_len % 4 != 0 || u16::from(entry_len) > batch_len - 8 {
                     return fail(
                         "entry_len",
                         entry_len.to_string(),
-                        "a multiple of 4, at most 60, and at most batch_len - 8",
+                        "a multiple of 4, at most 252, and at most batch_len - 8",
                     );
                 }
             }
@@ -393,7 +394,7 @@ impl StoreSpec {
         }
     }
 
-    /// Bytes of the longest report for it, in version 1.
+    /// Bytes of the longest report for it, in version 1. Entries that are too long for one count as the longest.
     ///
     /// # Panics
     /// It is not [valid](StoreSpec::validate).
@@ -405,7 +406,7 @@ impl StoreSpec {
             }
             StoreKind::Postcarding { .. } => DtaBody::Postcard { key, hop: 0, path_length: 0, value: 0 },
             StoreKind::Append { entry_len, .. } => {
-                DtaBody::Append { list: 0, value: &value[..entry_len.into()] }
+                DtaBody::Append { list: 0, value: &value[..MAX_VALUE_LEN.min(entry_len.into())] }
             }
             StoreKind::KeyIncrement { .. } => DtaBody::KeyIncrement { redundancy: 0, key, delta: 0 },
             StoreKind::SketchMerge { rows, .. } => {

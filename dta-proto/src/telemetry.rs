@@ -13,8 +13,6 @@
 //! | `drop` | drops of a switch by reason | switch 32, [`DropReason`] 32 |
 //! | `fdrp` | drops of a flow by reason | flow, reason 8 of INT or [`DropReason`] 32 of sFlow: CRCs |
 //! | `pkts`, `byts` | packets and bytes of a flow | flow: CRCs |
-//! | `samp` | sampling rate of a flow's packets and bytes | flow: CRCs |
-//! | `last` | bytes of a flow in the last record of an exporter | flow, exporter 32: CRCs |
 //! | `ifnm` | name of an interface, in the key directory only | switch 32, port 32 |
 //! | `ifct` | what an interface counted | switch 32, port 32, [`InterfaceCounter`] 32 |
 //!
@@ -63,9 +61,11 @@ pub mod store {
     pub const POSTCARDS: &str = "int-postcards";
 }
 
-/// Whether this is the name of an INT store or of a trace store ([`crate::trace`]).
+/// Whether this is the name of an INT store, of a trace store ([`crate::trace`]) or of the flow records.
 pub fn is_telemetry_store(name: &str) -> bool {
-    name.starts_with(STORE_PREFIX) || name.starts_with(crate::trace::STORE_PREFIX)
+    name.starts_with(STORE_PREFIX)
+        || name.starts_with(crate::trace::STORE_PREFIX)
+        || name == crate::flow_record::STORE
 }
 
 /// The lists of the event store, by number.
@@ -293,44 +293,6 @@ pub fn packets_key(flow: &Flow) -> Key {
 /// Key of the count of bytes of a flow.
 pub fn bytes_key(flow: &Flow) -> Key {
     hashed_key(FlowBytes::from_flow(flow).get(), *b"byts")
-}
-
-/// Key of the rate at which the packets of a flow were sampled before they were counted: one in so many.
-pub fn sampling_key(flow: &Flow) -> Key {
-    hashed_key(FlowBytes::from_flow(flow).get(), *b"samp")
-}
-
-/// Key of the bytes of a flow in the last record of an exporter.
-pub fn last_record_key(flow: &Flow, exporter: u32) -> Key {
-    let mut bytes = FlowBytes::from_flow(flow);
-    bytes.push(&exporter.to_be_bytes());
-    hashed_key(bytes.get(), *b"last")
-}
-
-/// [`packets_key`], [`bytes_key`] and [`last_record_key`] of the flow with this key, which need not be known; `None` if
-/// the key is no flow's.
-pub fn record_keys(flow: &Key, exporter: u32) -> Option<[Key; 3]> {
-    let of_kind = |key: &Key, kind: [u8; 4]| {
-        let mut key = *key;
-        key.0[12..].copy_from_slice(&kind);
-        key
-    };
-    if let Some(flow) = flow.to_ipv4_flow() {
-        let packets = packets_key(&flow);
-        return Some([packets, of_kind(&packets, *b"byts"), last_record_key(&flow, exporter)]);
-    }
-    if flow.0[13..] != [0, 0, 6] {
-        return None;
-    }
-    // An IPv6 flow's key has the CRCs of its bytes. Four bytes more turn a CRC into that of the XOR of both.
-    let mut last = of_kind(flow, *b"last");
-    for (part, crc) in last.0.chunks_exact_mut(4).zip([crc::crc32, crc::crc32c, crc::crc32k]) {
-        part.reverse();
-        part.iter_mut().zip(exporter.to_be_bytes()).for_each(|(byte, more)| *byte ^= more);
-        let crc = crc(part);
-        part.copy_from_slice(&crc.to_be_bytes());
-    }
-    Some([of_kind(flow, *b"pkts"), of_kind(flow, *b"byts"), last])
 }
 
 /// Key of an interface's name.

@@ -40,7 +40,7 @@ fn each(file: &str, mut check: impl FnMut(DtaReport<'_>)) -> usize {
         let packet = ipv4::Ipv4Packet::new_checked(frame.payload()).unwrap();
         packet.check_plain().unwrap();
         let datagram = udp::UdpPacket::new_checked(packet.payload()).unwrap();
-        datagram.verify_checksum(packet.source_address(), packet.destination_address()).unwrap();
+        datagram.verify_checksum(&packet.addresses()).unwrap();
         assert_eq!(datagram.destination_port(), dta::PORT);
         let report = DtaReport::parse_payload(datagram.payload()).unwrap();
         assert_eq!(report.version, Version::V0);

@@ -99,7 +99,7 @@ fn append_batches() {
         let ring = number(case, "ring");
         assert_eq!(append::ring_place(sequence, ring), number::<u64>(case, "place"), "{case}");
         assert_eq!(
-            append::batch_offset(list, sequence, ring, expect.len() as u8),
+            append::batch_offset(list, sequence, ring, expect.len() as u16),
             number::<u64>(case, "offset"),
             "{case}"
         );

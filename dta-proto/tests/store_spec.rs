@@ -29,14 +29,14 @@ fn any_kind() -> impl Strategy<Value = StoreKind> {
         }),
         (pow2(32), prop_oneof![Just(6u8), Just(14)], 1u8..=4)
             .prop_map(|(slots, hops, redundancy)| StoreKind::Postcarding { slots, hops, redundancy }),
-        (pow2(16), pow2(30), 0u32..4, 1u8..=15, any::<bool>()).prop_map(
+        (pow2(16), pow2(30), 0u32..=8, 1u16..=63, any::<bool>()).prop_map(
             |(lists, ring, shape, words, notify)| {
-                let batch_len = 16u8 << shape;
+                let batch_len = 16u16 << shape;
                 StoreKind::Append {
                     lists: lists as u32,
                     ring,
                     batch_len,
-                    entry_len: (4 * words).min(batch_len - 8),
+                    entry_len: (4 * words).min(batch_len - 8) as u8,
                     notify,
                 }
             }
@@ -153,6 +153,10 @@ fn each_field_is_refused_by_its_name() {
         (append(3, 8, 64, 4), "lists"),
         (append(4, 1 << 31, 64, 4), "ring"),
         (append(4, 8, 8, 4), "batch_len"),
+        (append(4, 8, 96, 4), "batch_len"),
+        (append(4, 8, 8192, 4), "batch_len"),
+        (append(4, 8, 1024, 254), "entry_len"),
+        (append(4, 8, 128, 192), "entry_len"),
         (append(4, 8, 64, 0), "entry_len"),
         (append(4, 8, 64, 6), "entry_len"),
         (append(4, 8, 64, 60), "entry_len"),

@@ -1,8 +1,6 @@
 //! Keys, values and entries of INT's metrics: the keys as another implementation makes them
 //! (`vectors/telemetry.py`), the rest by writing and reading.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
@@ -27,8 +25,6 @@ fn keys_are_those_of_the_vectors() {
             "fdrp" => telemetry::flow_drops_key(&flow(), reason(0)),
             "pkts" => telemetry::packets_key(&flow()),
             "byts" => telemetry::bytes_key(&flow()),
-            "samp" => telemetry::sampling_key(&flow()),
-            "last" => telemetry::last_record_key(&flow(), number(0).unwrap()),
             "ifnm" => telemetry::interface_name_key(number(0).unwrap(), number(1).unwrap()),
             "ifct" => {
                 let counter = InterfaceCounter::ALL[number(2).unwrap() as usize];
@@ -42,21 +38,6 @@ fn keys_are_those_of_the_vectors() {
         };
         assert_eq!(key, case["key"].as_str().unwrap().parse::<Key>().unwrap(), "{case}");
         assert_eq!(key.to_ipv4_flow(), None, "no key of a metric is taken for a flow's: {case}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn keys_of_a_flows_records_follow_from_its_key(src: u128, dst: u128, ports: (u16, u16), proto: u8, v6: bool, exporter: u32) {
-        let address = |number: u128| match v6 {
-            true => IpAddr::V6(Ipv6Addr::from_bits(number)),
-            false => IpAddr::V4(Ipv4Addr::from_bits(number as u32)),
-        };
-        let flow = Flow { src: address(src), dst: address(dst), sport: ports.0, dport: ports.1, proto };
-        let keys = [telemetry::packets_key(&flow), telemetry::bytes_key(&flow), telemetry::last_record_key(&flow, exporter)];
-        let is_flows = v6 || proto != 0;
-        prop_assert_eq!(telemetry::record_keys(&flow.to_key(), exporter), is_flows.then_some(keys));
-        prop_assert_eq!(telemetry::record_keys(&keys[0], exporter), None);
     }
 }
 

@@ -205,11 +205,8 @@ fn with_packet(case: &Value, check: impl FnOnce(RoceRepr<'_>)) {
 }
 
 fn route(case: &Value) -> FrameRoute {
-    let mut route = FrameRoute::new(
-        text(case, "src").parse().unwrap(),
-        text(case, "dst").parse().unwrap(),
-        number(case, "dest_qp"),
-    );
+    let (source, destination) = (text(case, "src").parse().unwrap(), text(case, "dst").parse().unwrap());
+    let mut route = FrameRoute::from_addresses(source, destination, number(case, "dest_qp")).unwrap();
     assert_eq!(route.src_port, number::<u16>(case, "src_port"), "{case}");
     route.dst_port = number(case, "dst_port");
     (route.tos, route.ttl) = (number(case, "tos"), number(case, "ttl"));
@@ -239,7 +236,8 @@ fn frames() {
                 Some(macs) => {
                     let packet = ethernet::EthernetFrame::new_checked(&bytes).unwrap();
                     assert_eq!((packet.destination_mac(), packet.source_mac()), macs, "{case}");
-                    assert_eq!(packet.ethertype(), ethernet::TYPE_IPV4, "{case}");
+                    let is_ipv6 = packet.ethertype() == ethernet::TYPE_IPV6;
+                    assert_eq!(is_ipv6, text(case, "src").contains(':'), "{case}");
                     packet.payload()
                 }
             };
@@ -255,8 +253,8 @@ fn frames() {
 fn check_received(case: &Value, ip: &[u8], repr: RoceRepr<'_>) {
     let received = Received::parse_packet(ip).unwrap_or_else(|error| panic!("{case}: {error}"));
     assert_eq!(RoceRepr::parse_packet(&received.roce), Ok(repr), "{case}");
-    assert_eq!(received.ipv4.source_address().to_string(), text(case, "src"), "{case}");
-    assert_eq!(received.ipv4.destination_address().to_string(), text(case, "dst"), "{case}");
+    assert_eq!(received.addresses.source().to_string(), text(case, "src"), "{case}");
+    assert_eq!(received.addresses.destination().to_string(), text(case, "dst"), "{case}");
     assert_eq!(received.udp.source_port(), number::<u16>(case, "src_port"), "{case}");
     assert_eq!(received.udp.destination_port(), number::<u16>(case, "dst_port"), "{case}");
 }

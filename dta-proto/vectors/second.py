@@ -132,17 +132,26 @@ def ip_checksum(header):
 
 def icrc(packet):
     masked = bytearray(packet)
-    for at in (1, 8, 10, 11, 26, 27, 32):
+    if packet[0] >> 4 == 6:
+        masked[0] |= 0x0F
+        places = (1, 2, 3, 7, 46, 47, 52)
+    else:
+        places = (1, 8, 10, 11, 26, 27, 32)
+    for at in places:
         masked[at] = 0xFF
     return zlib.crc32(b"\xff" * 8 + masked).to_bytes(4, "little")
 
 
 def ip_packet(transport, src, dst, src_port, dst_port=4791, tos=0, ttl=64):
-    """IPv4 packet with `transport` and its iCRC."""
+    """IPv4 or IPv6 packet with `transport` and its iCRC."""
     udp_len = 8 + len(transport) + 4
-    header = bytes([0x45, tos]) + be(20 + udp_len, 2) + be(0, 2) + be(0x4000, 2) + bytes([ttl, 17, 0, 0])
-    header += ipaddress.ip_address(src).packed + ipaddress.ip_address(dst).packed
-    header = header[:10] + be(ip_checksum(header), 2) + header[12:]
+    src, dst = ipaddress.ip_address(src), ipaddress.ip_address(dst)
+    if src.version == 6:
+        header = be(6 << 28 | tos << 20, 4) + be(udp_len, 2) + bytes([17, ttl]) + src.packed + dst.packed
+    else:
+        header = bytes([0x45, tos]) + be(20 + udp_len, 2) + be(0, 2) + be(0x4000, 2) + bytes([ttl, 17, 0, 0])
+        header += src.packed + dst.packed
+        header = header[:10] + be(ip_checksum(header), 2) + header[12:]
     packet = header + be(src_port, 2) + be(dst_port, 2) + be(udp_len, 2) + bytes(2) + transport
     return packet + icrc(packet)
 

@@ -35,7 +35,7 @@ for one in FLOWS:
     for switch in (4, 0x01000004, 0xFFFFFFFE):
         key = crcs(tuple_ + struct.pack(">I", switch)) + b"hlat"
         KEYS.append(dict(kind="hlat", flow=text(*one), numbers=[switch], key=key.hex()))
-    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("fdrp", b"\x0a\x80\x00\x01", [SFLOW | 266]), ("pkts", b"", []), ("byts", b"", []), ("samp", b"", []), ("last", b"\x0a\x09\x00\x01", [0x0A090001])):
+    for kind, more, numbers in (("fdrp", b"\x47", [71]), ("fdrp", b"\x0a\x80\x00\x01", [SFLOW | 266]), ("pkts", b"", []), ("byts", b"", [])):
         KEYS.append(dict(kind=kind, flow=text(*one), numbers=numbers, key=(crcs(tuple_ + more) + kind.encode()).hex()))
 for kind, numbers, layout in (
     ("qocc", [4, 3, 5], ">III"),

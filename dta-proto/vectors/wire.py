@@ -140,14 +140,15 @@ NACK_ERRORS = [
 # --- RoCEv2 frames -----------------------------------------------------------------------------------------------------
 
 def frame(name, operation, transport="rc", dest_qp=0x11, psn=0, ack_req=False, ethernet=None, tos=0, ttl=64, dst_port=4791,
-          reth=None, atomic=None, aeth=None, atomic_ack=None, imm=None, payload=""):
+          reth=None, atomic=None, aeth=None, atomic_ack=None, imm=None, payload="", src="10.0.0.1", dst="10.0.0.2"):
     data = bytes.fromhex(payload)
     opcode, pad, t = transport_bytes(operation, transport, dest_qp, psn, ack_req, reth, atomic, aeth, atomic_ack, imm, data)
-    src, dst, src_port = "10.0.0.1", "10.0.0.2", source_port(dest_qp)
+    src_port = source_port(dest_qp)
     packet = ip_packet(t, src, dst, src_port, dst_port, tos, ttl)
     head = b""
     if ethernet:
-        head = b"".join(bytes.fromhex(mac.replace(":", "")) for mac in ethernet) + b"\x08\x00"
+        head = b"".join(bytes.fromhex(mac.replace(":", "")) for mac in ethernet)
+        head += b"\x86\xdd" if ":" in src else b"\x08\x00"
     f = dict(name=name, hex=(head + packet).hex(), src=src, dst=dst, src_port=src_port, dst_port=dst_port, tos=tos, ttl=ttl,
              opcode=opcode, dest_qp=dest_qp, psn=psn, ack_req=ack_req, pad=pad, payload=payload)
     optional = dict(ethernet=ethernet, reth=reth, atomic=atomic, aeth=aeth, atomic_ack=atomic_ack, imm=imm)
@@ -162,6 +163,7 @@ def at(length, va="0x0000000100000040", rkey=0x1234):
 ADD = dict(va="0x0000000100000048", rkey=0x1234, swap_add="1500", compare="0")
 SWAP = dict(va="0x0000000100000048", rkey=0x1234, swap_add=str(2**64 - 1), compare="1500")
 ACK = dict(syndrome=0x1F, msn=1)
+IPV6 = dict(src="2001:db8::1", dst="2001:db8::2:0:7")
 SLOT = (be(zlib.crc32(FLOW + bytes(range(12))), 4) + bytes(range(12))).hex()
 FRAMES = [
     frame("uc-write-only", "write-only", "uc", psn=7, reth=at(16), payload=SLOT),
@@ -195,12 +197,23 @@ FRAMES = [
     frame("rc-nak-remote-access-error", "ack", psn=65, aeth=dict(syndrome=0x62, msn=2)),
     frame("rc-rnr-nak", "ack", psn=65, aeth=dict(syndrome=0x2C, msn=2)),
     frame("rc-atomic-ack", "atomic-ack", psn=9, aeth=ACK, atomic_ack="18446744073709551615"),
+    frame("ipv6-uc-write-only", "write-only", "uc", psn=7, reth=at(16), payload=SLOT, **IPV6),
+    frame("ipv6-rc-write-only-ethernet", "write-only", psn=7, reth=at(4), payload="00000001", **IPV6,
+          ethernet=["02:00:00:00:00:01", "02:00:00:00:00:02"], tos=0x62, ttl=3),
+    frame("ipv6-uc-write-only-imm", "write-only-imm", "uc", psn=8, reth=at(64), imm=0xDEADBEEF, payload=bytes(range(64)).hex(), **IPV6),
+    frame("ipv6-rc-fetch-add", "fetch-add", psn=9, ack_req=True, atomic=ADD, **IPV6),
+    frame("ipv6-rc-ack", "ack", psn=63, aeth=ACK, **IPV6),
+    frame("ipv6-rc-atomic-ack", "atomic-ack", psn=9, aeth=ACK, atomic_ack="18446744073709551615", **IPV6),
 ]
 FRAME = {f["name"]: bytes.fromhex(f["hex"]) for f in FRAMES}
-# Sent by the soft-RoCE of Linux 6.1: a frame by another profile (IPv4 id, source port), from the IPv4 header on.
+# Sent by the soft-RoCE of Linux 6.1: frames by another profile (IPv4 id, source port), from the IP header on.
 RECEIVED = [dict(name="rxe-ack", hex="4500003016d6400040110fd30a0900020a090001d35312b7001c00001100ffff00000123000000641f0000016fa083c5",
                  src="10.9.0.2", dst="10.9.0.1", src_port=0xD353, dst_port=4791, opcode=17, dest_qp=0x123, psn=0x64,
-                 ack_req=False, pad=0, payload="", aeth=ACK)]
+                 ack_req=False, pad=0, payload="", aeth=ACK),
+            dict(name="rxe-ipv6-write", hex="6000000000381140fd544441000900000000000000000002fd544441000900000000000000000001c12112b7003800002a00ffff"
+                 "0000001100e0c9d000000200000fcb500000025f00000010001b62060000006400000000000000007d5a70a4",
+                 src="fd54:4441:9::2", dst="fd54:4441:9::1", src_port=0xC121, dst_port=4791, opcode=42, dest_qp=0x11, psn=0xE0C9D0,
+                 ack_req=False, pad=0, reth=at(16, "0x00000200000fcb50", 0x25F), payload="001b6206000000640000000000000000")]
 
 
 def again(name, transport_change, cut=None, more=b""):
@@ -225,7 +238,7 @@ def ip_patched(name, *changes, fix=True):
 ICRC_OFF = FRAME["uc-write-only"][:-1] + bytes([FRAME["uc-write-only"][-1] ^ 1])
 FRAME_ERRORS = [
     error("nothing", "", "Ipv4", "header", 0, "Truncated"),
-    error("ip-version-6", ip_patched("rc-ack", (0, 0x65)), "Ipv4", "version", 0, "UnknownVersion"),
+    error("ip-version-5", ip_patched("rc-ack", (0, 0x55)), "Ipv4", "version", 0, "UnknownVersion"),
     error("ip-header-of-16", ip_patched("rc-ack", (0, 0x44)), "Ipv4", "ihl", 0, "Length"),
     error("ip-options", ip_patched("rc-ack", (0, 0x46)), "Ipv4", "options", 20, "Options"),
     error("ip-cut", FRAME["rc-ack"][:-1].hex(), "Ipv4", "total_length", 2, "Truncated"),
@@ -233,6 +246,11 @@ FRAME_ERRORS = [
     error("ip-more-fragments", ip_patched("rc-ack", (6, 0x20)), "Ipv4", "fragment", 6, "Fragment"),
     error("ip-fragment-offset", ip_patched("rc-ack", (7, 1)), "Ipv4", "fragment", 6, "Fragment"),
     error("ip-checksum", ip_patched("rc-ack", (10, 0), fix=False), "Ipv4", "header_checksum", 10, "Checksum"),
+    error("ipv6-header-cut", FRAME["ipv6-rc-ack"][:39].hex(), "Ipv6", "header", 0, "Truncated"),
+    error("ipv6-cut", FRAME["ipv6-rc-ack"][:-1].hex(), "Ipv6", "payload_length", 4, "Truncated"),
+    error("ipv6-hop-by-hop", ip_patched("ipv6-rc-ack", (6, 0), fix=False), "Ipv6", "next_header", 6, "Protocol"),
+    error("ipv6-udp-checksum", ip_patched("ipv6-rc-ack", (47, 1), fix=False), "Udp", "checksum", 6, "Checksum"),
+    error("ipv6-icrc", ip_patched("ipv6-rc-ack", (39, 8), fix=False), "Roce", "icrc", 16, "Checksum"),
     error("tcp", ip_patched("rc-ack", (9, 6)), "Ipv4", "protocol", 9, "Protocol"),
     error("udp-length-7", ip_patched("rc-ack", (25, 7)), "Udp", "length", 4, "Length"),
     error("udp-length-beyond", ip_patched("rc-ack", (25, 29)), "Udp", "length", 4, "Truncated"),

@@ -9,7 +9,7 @@ use dta_link::{Link, LinkError, PacketConfig, PacketLink, UdpConfig, UdpLink, ne
 use dta_proto::batch::PacketBatch;
 use dta_proto::batch::PushError;
 use dta_proto::counter::LinkLoss;
-use dta_testbed::capture::{self, CaptureError, Cut, LinkType};
+use dta_testbed::capture::{self, CaptureCut, CaptureError, LinkType};
 
 /// What to send from a capture.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Load {
     /// Those that are not sent.
     pub skipped: u64,
     /// Where the capture ends early.
-    pub cut: Option<Cut>,
+    pub cut: Option<CaptureCut>,
 }
 
 #[derive(Clone, Copy, Debug)]

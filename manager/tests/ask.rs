@@ -144,6 +144,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
     let order = [
         "path       6:5:4",
+        "(int-paths, 4 of 4 copies)",
         "latency    12 ns",
         "● leaf1 (6)",
         "● 5 ",
@@ -154,7 +155,7 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
         order.iter().map(|part| drawn.find(part).unwrap_or_else(|| panic!("{part}: {drawn}"))).collect();
     assert!(places.is_sorted(), "{drawn}");
     assert!(
-        drawn.contains("Packets and bytes are counted with per_packet = true and of flow records."),
+        drawn.contains("Packets and bytes are known with per_packet = true and from flow records."),
         "{drawn}"
     );
 

@@ -23,15 +23,19 @@ fn every_benchmark_runs_and_gives_its_row() {
         "workers",
         "query",
         "tail",
+        "alerts",
         "flows",
+        "flows-distinct",
         "sflow",
+        "flows-top",
+        "flows-one",
         "ask",
         "loopback",
         "ring",
         "no-ring",
     ];
     let history = ["history-write", "history-nic", "history-query", "history-key", "history-series"];
-    assert_eq!(names, [&first[..], &["reports", "reports-plain"], &history, &["nic-file"]].concat());
+    assert_eq!(names, [&first[..], &["reports", "reports-plain"], &history, &["nic-file", "page"]].concat());
     for row in rows {
         let [value, floor, ratio] = ["value", "floor", "ratio"].map(|name| row[name].as_f64().unwrap());
         assert!(value > 0.0 && floor > 0.0 && (ratio - value / floor).abs() < 0.01, "{row}");
@@ -72,7 +76,18 @@ fn reports_and_frames_cross_a_veth_pair_in_runs_cut_and_one_by_one() {
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["wire", "wire-cut", "wire-cut-no-gro", "wire-plain", "wire-xdp"]);
+    assert_eq!(
+        names,
+        [
+            "wire",
+            "wire-cut",
+            "wire-cut-no-gro",
+            "wire-plain",
+            "wire-xdp",
+            "wire-int-unchanged",
+            "wire-reports-xdp"
+        ]
+    );
     assert!(rows.iter().all(|row| row["value"].as_f64().unwrap() > 0.0), "{rows:?}");
     let left = std::process::Command::new("ip").args(["netns", "list"]).output().unwrap();
     assert!(!String::from_utf8_lossy(&left.stdout).contains("dta-bench"), "namespaces are left");

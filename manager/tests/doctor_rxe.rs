@@ -236,7 +236,11 @@ fn the_machine_is_described() {
     };
     assert_eq!(found("RDMA devices"), ("ok".into(), "rxe0: port 1 4: ACTIVE, Ethernet".into()));
     let (level, gids) = found("GIDs");
-    assert!(level == "ok" && gids.contains("10.9.0.1 (RoCE v2); a collector takes index"), "{gids}");
+    assert!(
+        level == "ok"
+            && gids.contains("10.9.0.1 (RoCE v2); with --device rxe0, collector and translator take index"),
+        "{gids}"
+    );
     assert!(found("RDMA counters").1.contains("rcvd_pkts"), "{findings:#?}");
     assert_eq!(found("verbs").1, "rxe0: /dev/infiniband/uverbs0 can be opened");
     assert_eq!(found("soft-RoCE"), ("ok".into(), "rdma_rxe is in the kernel".into()));

@@ -1,4 +1,4 @@
-//! `run-testbed` is ended from outside: it takes its processes and its files with it. Needs no privilege.
+//! `run-testbed` and `demo` are ended from outside: they take their processes and files with them. Needs no privilege.
 
 mod common;
 
@@ -50,13 +50,8 @@ fn started(testbed: &Child, count: usize) -> (Vec<u32>, PathBuf) {
 }
 
 fn end(arguments: &[&str], processes: usize, pause: Duration, signal: Signal) -> std::process::ExitStatus {
-    let mut testbed = Command::new(MANAGER)
-        .arg("run-testbed")
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut testbed =
+        Command::new(MANAGER).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (pids, folder) = started(&testbed, processes);
     std::thread::sleep(pause);
     assert!(folder.is_dir(), "{}", folder.display());
@@ -74,7 +69,7 @@ fn end(arguments: &[&str], processes: usize, pause: Duration, signal: Signal) ->
 
 #[test]
 fn it_takes_processes_and_files_with_it_whenever_it_is_ended() {
-    let long = ["--reports", "100000000"];
+    let long = ["run-testbed", "--reports", "100000000"];
     for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         // While it starts its daemons, and in the middle of the traffic.
         for (processes, pause) in [(1, 0), (2, 500)] {
@@ -109,6 +104,14 @@ fn one_that_is_killed_leaves_neither_processes_nor_files() {
 #[test]
 fn one_that_is_kept_ends_with_what_it_found() {
     // The signal may come before it is through with its checks: then it has found nothing.
-    let ended = end(&["--reports", "2000", "--keep"], 2, Duration::from_secs(5), Signal::INT);
+    let ended = end(&["run-testbed", "--reports", "2000", "--keep"], 2, Duration::from_secs(5), Signal::INT);
     assert!(matches!(ended.code(), Some(0 | 130)), "{ended}");
+}
+
+#[test]
+fn a_demonstration_ends_when_it_is_told_to_and_leaves_nothing() {
+    for (processes, signal) in [(1, Signal::TERM), (2, Signal::INT)] {
+        let ended = end(&["demo"], processes, Duration::from_millis(500), signal);
+        assert_eq!(ended.code(), Some(0), "{signal:?}");
+    }
 }

@@ -176,13 +176,19 @@ async fn all_fields_of_six_hops_in_v10() {
 #[tokio::test]
 async fn paths_of_a_thousand_flows() {
     let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
-    let mut bed = Bed::new("intcollector", "").await;
-    bed.replay(file, 1000).await;
-    let changes = bed.changes(Metric::FlowPath).await;
-    let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.to_ipv4_flow()).collect();
-    assert_eq!(flows.len(), 1000);
-    assert!(bed.paths(&flows).await.iter().all(|path| path == "5:4:3:2:1:0"));
-    assert!(bed.changes(Metric::FlowLatency).await.is_empty(), "nothing says it");
+    // Of three workers, the first decodes, and others write its events.
+    for workers in [1, 3] {
+        let translator = format!("workers = {workers}");
+        let setup = Setup { dialects: &["intcollector"], translator: &translator, ..Setup::default() };
+        let mut bed = Bed(IntBed::start(&setup).await);
+        bed.replay(file.clone(), 1000).await;
+        let changes = bed.changes(Metric::FlowPath).await;
+        let flows: Vec<Flow> = changes.iter().filter_map(|change| change.0.to_ipv4_flow()).collect();
+        assert_eq!(flows.len(), 1000);
+        assert!(bed.paths(&flows).await.iter().all(|path| path == "5:4:3:2:1:0"));
+        assert!(bed.changes(Metric::FlowLatency).await.is_empty(), "nothing says it");
+        assert_eq!(bed.0.entries(list::KEYS).await.0.len(), 1000);
+    }
 }
 
 /// Over UC: what left between the end of the first collector and the new queue pairs leaves again.

@@ -17,7 +17,10 @@ const FLOW: &str = "10.0.0.1:5000->10.0.0.2:5000/udp";
 const DROP: &str = "0x64726f70,0,7,0x0a000001,0x0a000002,0x13881388,0x11000000,1,2,3,4,0x47000000,0,0,0";
 
 /// Schemas of what needs etcd, an RDMA device, a long run, a capture of INT or records of hosts; they are held against elsewhere.
-const ELSEWHERE: [&str; 15] = [
+const ELSEWHERE: [&str; 17] = [
+    // collector/tests/service/alert_delivery.rs
+    "alert-export",
+    "alert-webhook",
     // cluster/main.rs
     "dta-collector-placement-show",
     "dta-collector-placement-drain",
@@ -160,6 +163,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     let told = held.run("dta-collector-query-flow", &collector(&of_flow));
     assert_eq!(told[0]["stores"][1]["counted"], 5);
     held.run("dta-collector-top", &collector(&["top", "--keys", "events", "--store", "bytes"]));
+    held.run("dta-collector-flows", &collector(&["flows", "--per", "10s"]));
     let tail = json(&collector(&["tail", "--from-start", "--once"]));
     let lines: Vec<Value> = String::from_utf8(tail.stdout)
         .unwrap()
@@ -180,6 +184,24 @@ fn what_commands_print_is_as_their_schemas_say() {
     held.run("dta-collector-stores", &collector(&["stores"]));
     held.run("dta-collector-stats", &collector(&["stats"]));
     held.run("dta-collector-sessions", &collector(&["sessions"]));
+    let alerts = held.run("dta-collector-alerts", &collector(&["alerts"]));
+    assert_ne!(alerts["rules"], 0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let rules = file("collector.toml", "[alerts]\noff = [\"elephant\"]\n");
+    held.run("dta-collector-alerts-check", &["__collector", "alerts", "check", &rules]);
+    let tests = file(
+        "tests.toml",
+        "rules = \"collector.toml\"\n[[test]]\nname = \"quiet\"\n[[test.records]]\nto = \"40s\"\n\
+         values = { dst = \"192.0.2.7\", protocol = \"tcp\", tcp-flags = \"syn\", packets = 5000 }\n",
+    );
+    let found = held.run("dta-collector-alerts-test", &["__collector", "alerts", "test", &tests]);
+    assert_eq!(found["tests"][0]["fired"][0]["labels"]["dst"], "192.0.2.7");
+    assert_eq!(found["tests"][0]["problems"].as_array().unwrap().len(), 1, "{found}");
     held.run("dta-translator-stats", &["__translator", "stats", "--translator", control]);
     let plan = ["__translator", "plan", "--collector", &bed.collector];
     held.run("dta-translator-plan", &plan);

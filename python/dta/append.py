@@ -167,7 +167,7 @@ class _Walk:
                 return True
 
     def _take(self, ring: Ring, places: NDArray[np.int64]) -> None:
-        room = (self.spec.batch_len - layout.TRAILER_LEN) // self.spec.entry_len
+        room = min(255, (self.spec.batch_len - layout.TRAILER_LEN) // self.spec.entry_len)
         held = ring.raw[places, : room * self.spec.entry_len].reshape(len(places), room, self.spec.entry_len)
         there = np.arange(room) < ring.count[places][:, np.newaxis]
         self.parts.append(held[there])

@@ -29,7 +29,7 @@ class Waterfall:
     damaged: int
 
     @classmethod
-    def of(cls, message: Any) -> Waterfall:
+    def from_message(cls, message: Any) -> Waterfall:
         """From a message `dta.v1.Waterfall`."""
         sent, landed, frames = (
             getattr(message, name) if message.HasField(name) else None for name in ("sent", "landed", "frames")
@@ -65,7 +65,7 @@ class Epoch:
     waterfall: Optional[Waterfall] = field(hash=False)
 
     @classmethod
-    def of(cls, message: Any) -> Epoch:
+    def from_message(cls, message: Any) -> Epoch:
         """From a message `dta.v1.Epoch`."""
         state = _STATES[message.state]
         kept = state == "kept"
@@ -80,7 +80,7 @@ class Epoch:
             message.rows if kept else None,
             message.number if kept else None,
             message.sketch if message.HasField("sketch") else None,
-            Waterfall.of(message.waterfall) if message.HasField("waterfall") else None,
+            Waterfall.from_message(message.waterfall) if message.HasField("waterfall") else None,
         )
 
 
@@ -95,7 +95,7 @@ class EarlierEpoch:
     number: Optional[int]
 
     @classmethod
-    def of(cls, answer: Any) -> Optional[EarlierEpoch]:
+    def from_message(cls, answer: Any) -> Optional[EarlierEpoch]:
         """From an answer; `None` if it was reported in the epoch that was asked."""
         if not answer.HasField("earlier"):
             return None

@@ -138,24 +138,24 @@ class Collector(FlowStores):
         """One call with one answer. Raises `AskError`."""
         import grpc
 
-        from .messages import of_collector
+        from .messages import collector_messages
 
-        ask, answer = of_collector().classes(_SERVICE, method)
+        ask, answer = collector_messages().classes(_SERVICE, method)
         call = self._channel.unary_unary(
             f"/{_SERVICE}/{method}", request_serializer=ask.SerializeToString, response_deserializer=answer.FromString
         )
         try:
             return call(ask(**request), timeout=self._timeout)
         except grpc.RpcError as error:
-            raise self._told(error) from None
+            raise self._ask_error(error) from None
 
     def _stream(self, method: str, **request: Any) -> Iterator[Any]:
         """One call with a stream of answers, which may last indefinitely. Raises `AskError`."""
         import grpc
 
-        from .messages import of_collector
+        from .messages import collector_messages
 
-        ask, answer = of_collector().classes(_SERVICE, method)
+        ask, answer = collector_messages().classes(_SERVICE, method)
         call = self._channel.unary_stream(
             f"/{_SERVICE}/{method}", request_serializer=ask.SerializeToString, response_deserializer=answer.FromString
         )
@@ -163,11 +163,11 @@ class Collector(FlowStores):
         try:
             yield from answers
         except grpc.RpcError as error:
-            raise self._told(error) from None
+            raise self._ask_error(error) from None
         finally:
             answers.cancel()
 
-    def _told(self, error: Any) -> AskError:
+    def _ask_error(self, error: Any) -> AskError:
         return AskError(f"the collector at {self.address}: {error.details() or error.code().name.lower()}")
 
 
@@ -188,7 +188,7 @@ class _Live:
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         return _joined(spec, [*self.follow(spec.name, list, from_sequence, True)], from_sequence, None)
 
-    def then(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
+    def entries_by_epoch(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
         since, until = span
         epoch: Optional[Epoch] = None
         parts: List[Entries] = []
@@ -196,7 +196,7 @@ class _Live:
             if news.HasField("epoch"):
                 if epoch:
                     yield _joined(spec, parts, 0, epoch)
-                epoch, parts = Epoch.of(news.epoch), []
+                epoch, parts = Epoch.from_message(news.epoch), []
             parts.append(_entries(spec, news))
         yield _joined(spec, parts, 0, epoch)
 
@@ -219,7 +219,7 @@ class _Live:
         epoch = None
         for start in range(0, len(keys), _MAX_KEYS):
             query = _query(spec, keys[start : start + _MAX_KEYS], at, more)
-            reply = _told(spec, self.collector._call("Query", **query))
+            reply = _reply(spec, self.collector._call("Query", **query))
             answers += reply.answers
             epoch = reply.epoch
         return Reply(answers, epoch)
@@ -232,7 +232,7 @@ class _Live:
         while True:
             reply = self.collector._call("QuerySeries", since=since, until=until, query=query)
             for of_epoch in reply.epochs:
-                yield _told(spec, of_epoch)
+                yield _reply(spec, of_epoch)
             # Each answer goes further, or this would not end.
             if reply.next <= since:
                 return
@@ -243,7 +243,7 @@ class _Live:
         newest_first: List[Epoch] = []
         while True:
             reply = self.collector._call("Epochs", store=spec.name, since=since, until=until)
-            newest_first += [Epoch.of(epoch) for epoch in reply.epochs]
+            newest_first += [Epoch.from_message(epoch) for epoch in reply.epochs]
             if not reply.older or until and reply.older >= until:
                 return newest_first[::-1]
             until = reply.older
@@ -259,10 +259,10 @@ def _query(spec: StoreSpec, keys: KeyArray, at: int, more: Dict[str, Any]) -> Di
     return {"store": spec.name, "keys": [key.tobytes() for key in keys], "at": at, _kind(spec): more}
 
 
-def _told(spec: StoreSpec, answered: Any) -> Reply:
+def _reply(spec: StoreSpec, answered: Any) -> Reply:
     """What an answer has."""
     kind = _kind(spec)
-    epoch = Epoch.of(answered.epoch) if answered.HasField("epoch") else None
+    epoch = Epoch.from_message(answered.epoch) if answered.HasField("epoch") else None
     return Reply([getattr(answer, kind) for answer in answered.answers], epoch)
 
 

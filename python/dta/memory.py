@@ -40,7 +40,7 @@ class _File:
     def epochs(self, spec: StoreSpec, span: Span) -> List[Epoch]:
         raise self._no_history()
 
-    def then(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
+    def entries_by_epoch(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
         raise self._no_history()
 
     def _no_history(self) -> AskError:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _FOLDER = Path(__file__).parent / "proto"
-_TOKEN = re.compile(r'//[^\n]*|\s+|"[^"]*"|[\w.]+|[{}();=]')
+_TOKEN = re.compile(r'//[^\n]*|\s+|"[^"]*"|[\w.]+|[{}();=<>,]')
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     "double": _FIELD.TYPE_DOUBLE,
@@ -50,7 +50,7 @@ class Messages:
 
 
 @lru_cache(maxsize=None)
-def of_collector() -> Messages:
+def collector_messages() -> Messages:
     """The messages of a collector."""
     return Messages("dta/v1/collector.proto")
 
@@ -143,6 +143,8 @@ class _Parser:
             elif self.tokens[self.at] == "optional":
                 self.at += 1
                 optional.append(self._field(message))
+            elif self.tokens[self.at] == "map":
+                self._map_field(message)
             else:
                 self._field(message)
         # An optional field is alone in a oneof, which comes after the others.
@@ -150,6 +152,33 @@ class _Parser:
             field.proto3_optional = True
             field.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
+
+    def _map_field(self, message: Any) -> None:
+        """A map is a repeated message of keys and values, which is in the message that has it."""
+        self._expect("map", "<")
+        kinds = {"key": self._next()}
+        self._expect(",")
+        kinds["value"] = self._next()
+        self._expect(">")
+        if any(kind not in _SCALARS for kind in kinds.values()):
+            raise ValueError(f"{self.file.name}: maps of messages are not supported")
+        name = self._next()
+        self._expect("=")
+        camel = "".join(word.capitalize() for word in name.split("_"))
+        entry = message.nested_type.add(name=f"{camel}Entry")
+        entry.options.map_entry = True
+        for number, (part, kind) in enumerate(kinds.items(), 1):
+            entry.field.add(
+                name=part, number=number, label=_FIELD.LABEL_OPTIONAL, type=_SCALARS[kind], json_name=part
+            )
+        message.field.add(
+            name=name,
+            number=int(self._next()),
+            label=_FIELD.LABEL_REPEATED,
+            type_name=f"{message.name}.{entry.name}",
+            json_name=_json_name(name),
+        )
+        self._expect(";")
 
     def _field(self, message: Any) -> Any:
         label = _FIELD.LABEL_OPTIONAL

@@ -38,7 +38,7 @@ class Source(Protocol):
     def entries(self, spec: StoreSpec, list: int, from_sequence: int) -> Entries:
         """The entries of a list from a sequence, or from its oldest batch (0)."""
 
-    def then(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
+    def entries_by_epoch(self, spec: StoreSpec, list: int, span: Span) -> Iterator[Entries]:
         """The entries of a list in each epoch of a span of time, the oldest first; one at least. Raises `AskError` where
         there is memory alone."""
 

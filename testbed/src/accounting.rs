@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::check::{
     DROPPED_BY_TRANSLATOR, HELD, LOST_TO_NIC, LOST_TO_TRANSLATOR, Pools, PrimitiveLimits, ReportEnds,
 };
+use super::ground::WireCounts;
 use super::statistics::{NodeCounters, TestbedStatistics};
 use crate::topology::{Primitive, Transport};
 
@@ -110,6 +111,12 @@ pub struct Gaps {
     pub nic_socket: u64,
     /// See [`device_dropped`].
     pub device_dropped: u64,
+    /// Whether frames to the software NIC, and its answers, are raw: a flipped bit in their headers makes them nobody's.
+    pub raw_frames: bool,
+    /// Where a device sends the translator's frames: what passed between it and the collector's.
+    pub wire: Option<WireCounts>,
+    /// Frames that the wire dropped and nobody sends again.
+    pub lost_on_wire: u64,
     /// Those that came while a killed collector had no queue pairs.
     pub no_queue_pair: u64,
     /// Reports in the translator's socket when its process was killed.
@@ -128,9 +135,9 @@ pub fn device_dropped(statistics: &TestbedStatistics, reporters: &ReporterSide, 
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
-/// Of the frames to an RDMA device with a flipped bit, those that never reached its port: a flip in the Ethernet,
-/// IPv4 or UDP header makes them another host's, another protocol's or invalid. Nobody counts all of these, so they
-/// are the remainder, but at most what the injector damaged, less what the device's port dropped.
+/// Of the raw frames with a flipped bit, to an RDMA device or between software, those that never reached their port: a
+/// flip in the Ethernet, IPv4 or UDP header makes them another host's, another protocol's or invalid. Nobody counts all
+/// of these, so they are the remainder, but at most what the injector damaged, less what the device's port dropped.
 fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     let left = u64::try_from(frames.unexplained()).unwrap_or(0);
     left.min(frames.corrupted.saturating_sub(frames.device))
@@ -166,6 +173,11 @@ fn unsent_packets(translator: &NodeCounters<'_>, link: &str) -> u64 {
         found.values[0] == link && LinkLoss::unsent_reason(found.last_value()).is_some()
     });
     unsent.map(|(_, count)| count).sum()
+}
+
+/// Frames, or work requests, that the translator's link did not send.
+pub(crate) fn unsent_frames(statistics: &TestbedStatistics) -> u64 {
+    unsent_packets(&statistics.stage_total(Stage::Translator), translator::ROCE)
 }
 
 /// The four links, from the counters of all nodes.
@@ -227,7 +239,10 @@ pub fn account_links(
     }
     .with_faults(&faults_on(translator::ROCE));
 
-    let frames = if is_device(&to) {
+    let frames = if let Some(WireCounts { sent, dropped, .. }) = gaps.wire {
+        // What the device was not given is no frame yet, and what it sends again is one more.
+        LinkAccount { sent, dropped: dropped[0], unsent: 0, ..frames }
+    } else if is_device(&to) || gaps.raw_frames {
         LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames }
     } else {
         with_rest_of_runs(frames, lost_in_nic(LinkLoss::ReceiveQueue) + gaps.nic_port_closed)
@@ -258,6 +273,13 @@ pub fn account_links(
         corrupted: answers.corrupted + behind.corrupted,
         ..answers
     };
+    if let Some(WireCounts { received, dropped, .. }) = gaps.wire {
+        return [reports, nacks, frames, LinkAccount { received, dropped: dropped[1], ..answers }];
+    }
+    if gaps.raw_frames {
+        let answers = LinkAccount { corrupted_stopped: stopped_on_the_wire(&answers), ..answers };
+        return [reports, nacks, frames, answers];
+    }
     let answers = with_rest_of_runs(answers, lost_in(translator::ROCE, LinkLoss::ReceiveQueue));
     [reports, nacks, frames, answers]
 }
@@ -310,7 +332,7 @@ pub fn loss_pools(
     let known = missing.min(links[0].kernel - gaps.reports_dropped + links[0].unsent);
     pools.add(LOST_TO_TRANSLATOR, known);
     // What a device drops otherwise was damaged by the injector, and is in its ledger.
-    let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair;
+    let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair + gaps.lost_on_wire;
     pools.add_frames(LOST_TO_NIC, gone);
     for (name, found, frames) in statistics.stage_total(Stage::Nic).counters_at_step(CounterStep::Dropped) {
         if !RECORDED.iter().any(|recorded| recorded.name() == name) {
@@ -506,6 +528,27 @@ mod tests {
         assert_eq!(account(481, 12), (7, 0));
         // More received than sent is always an accounting error.
         assert_eq!(account(501, 0), (0, -1));
+    }
+
+    #[test]
+    fn of_a_device_that_sends_the_wires_own_counts_are_compared() {
+        let mut all = TestbedStatistics::default();
+        // 500 work requests became 530 packets: 30 were sent again.
+        all.add(vec![
+            node(
+                "translator/t",
+                &[("frames", 510), ("link.roce.sent", 500), ("link.roce.dropped.unreachable", 10)],
+            ),
+            node("nic/rxe0", &[("received", 495), ("device.rcvd_pkts", 495), ("answered", 480)]),
+        ]);
+        let wire = WireCounts { sent: 530, received: 460, dropped: [33, 20] };
+        let gaps = Gaps { wire: Some(wire), device_dropped: 2, ..Gaps::default() };
+        let [_, _, frames, answers] = account_links(&all, &ReporterSide::default(), &gaps);
+        assert_eq!((frames.sent, frames.dropped, frames.unexplained()), (530, 33, 0));
+        assert_eq!(
+            (answers.dropped, answers.received, answers.unexplained()),
+            (20, 460, answers.sent as i64 - 480)
+        );
     }
 
     #[test]

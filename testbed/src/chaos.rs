@@ -8,6 +8,7 @@
 //! queue pairs end when it is killed, and from then on the device takes nothing until there are new ones. A device is
 //! removed under load: reports go on while the collector releases it, and while it is away.
 
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -16,10 +17,10 @@ use dta_proto::counter::nic::{self, Counter};
 use dta_proto::counter::{LinkLoss, Stage, collector, reporter, translator};
 use dta_rpc::Ask as _;
 
-use super::accounting::{Gaps, ReporterSide};
+use super::accounting::{self, Gaps, ReporterSide};
 use super::daemons::{Daemons, Plan};
 use super::feed::{self, Rig};
-use super::ground::RxeGround;
+use super::ground::{self, RxeGround, WireEnds};
 use super::maker::Maker;
 use super::outcome::ChaosOutcome;
 use super::statistics::TestbedStatistics;
@@ -34,6 +35,8 @@ pub enum Chaos {
     KillTranslator,
     /// Remove the RDMA device and put it back; with `--nic rxe`.
     RemoveDevice,
+    /// Remove the RDMA device to which the translator posts, and put it back; with `--translator-nic rxe`.
+    RemoveSender,
 }
 
 impl Chaos {
@@ -43,6 +46,7 @@ impl Chaos {
             Self::KillCollector => "collector was killed (-9)",
             Self::KillTranslator => "translator was killed (-9)",
             Self::RemoveDevice => "RDMA device was removed",
+            Self::RemoveSender => "translator's RDMA device was removed",
         }
     }
 }
@@ -89,7 +93,12 @@ pub async fn inject_chaos(
     let flows = scene.maker.workload().seen_flows().to_vec();
     let before =
         Asking::from_daemons(&scene.rig.daemons, scene.plan, &flows, true).await?.query_stores().await?;
+    let sender = scene.plan.rxe.and_then(|rxe| rxe.sender.as_ref());
     let cost = match (chaos, scene.plan.rxe) {
+        (Chaos::RemoveSender, _) => match sender {
+            Some(sender) => remove_sender(sender, scene).await?,
+            None => bail!("the translator sends without a device; use --translator-nic rxe"),
+        },
         (Chaos::KillCollector, None) => kill_collector(scene, gaps).await?,
         (Chaos::KillCollector, Some(_)) => kill_collector_of_device(scene, gaps).await?,
         (Chaos::KillTranslator, _) => kill_translator(scene, gaps).await?,
@@ -157,7 +166,7 @@ async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::R
 /// Kills a collector with an RDMA device: the device stays, without queue pairs until the translator's session is
 /// resumed.
 async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
-    let before = not_taken(&scene.rig.daemons.statistics().await?);
+    let before = not_taken(scene.plan, &scene.rig.daemons.statistics().await?)?;
     scene.rig.daemons.freeze_collector()?;
     scene.send_burst(REPORTS).await?;
     wait_until_quiet(scene).await?;
@@ -170,14 +179,18 @@ async fn kill_collector_of_device(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) ->
     let session_resumed = wait_for_resumption(&mut scene.rig.daemons).await?;
     // The device's counters are some milliseconds old: nothing may move meanwhile.
     let settled = feed::wait_until_settled(scene.rig).await?;
-    let frames = not_taken(&settled).saturating_sub(before);
+    let frames = not_taken(scene.plan, &settled)?.saturating_sub(before);
     gaps.no_queue_pair += frames;
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
-/// Frames that left the translator but that no queue pair of the device took.
-fn not_taken(statistics: &TestbedStatistics) -> u64 {
-    statistics.link_sent().saturating_sub(statistics.stage_total(Stage::Nic).get(&nic::RECEIVED))
+/// Frames that left the translator, or the device that sends for it, but that no queue pair of the device took.
+fn not_taken(plan: &Plan<'_>, statistics: &TestbedStatistics) -> anyhow::Result<u64> {
+    let sent = match ground::wire_counts(plan.rxe)? {
+        Some(wire) => wire.sent - wire.dropped[0],
+        None => statistics.link_sent(),
+    };
+    Ok(sent.saturating_sub(statistics.stage_total(Stage::Nic).get(&nic::RECEIVED)))
 }
 
 /// Removes the device while reports go on, and puts it back.
@@ -186,23 +199,11 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     let rebuilt = |statistics: &TestbedStatistics| {
         statistics.stage_total(Stage::Collector).get(&collector::SESSION_QUEUE_PAIRS_REBUILT)
     };
-    let (before, rebuilt_before) = (not_taken(&statistics), rebuilt(&statistics));
+    let (before, rebuilt_before) = (not_taken(scene.plan, &statistics)?, rebuilt(&statistics));
     let ports = UdpStats::read()?;
     let start = Instant::now();
     let mut removal = rxe.spawn_removal()?;
-    // The kernel delays it until the collector has closed the device.
-    loop {
-        scene.send_burst(REPORTS / 10).await?;
-        scene.rig.switches.poll(&mut scene.rig.journal).await?;
-        match removal.try_wait()? {
-            Some(status) if status.success() => break,
-            Some(status) => bail!("the RDMA device cannot be removed ({status})"),
-            None if start.elapsed() > PATIENCE => {
-                bail!("the RDMA device is not gone after {PATIENCE:?}: some process still has it open")
-            }
-            None => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
+    wait_for_removal(&mut removal, start, scene, REPORTS / 10).await?;
     scene.send_burst(scene.reports).await?;
     wait_until_quiet(scene).await?;
     rxe.restore_device()?;
@@ -216,10 +217,62 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     // Kernels with a port 4791 per device refuse what comes while there is none.
     let closed = UdpStats::read()?.increase_since(&ports).no_ports;
     let settled = feed::wait_until_settled(scene.rig).await?;
-    let frames = not_taken(&settled).saturating_sub(before);
+    let frames = not_taken(scene.plan, &settled)?.saturating_sub(before);
     gaps.nic_port_closed += closed;
     gaps.no_queue_pair += frames.saturating_sub(closed);
     Ok(Cost { seconds_down, session_resumed, frames })
+}
+
+/// Removes the device that sends for the translator, and puts it back. What was to leave meanwhile waits in the translator
+/// or is lost there, by its own count.
+async fn remove_sender(sender: &WireEnds, scene: &mut Scene<'_, '_>) -> anyhow::Result<Cost> {
+    let resumed = |statistics: &TestbedStatistics| {
+        statistics.stage_total(Stage::Collector).get(&collector::SESSION_RESUMED)
+    };
+    let unsent = |statistics: &TestbedStatistics| accounting::unsent_frames(statistics);
+    let before = scene.rig.daemons.statistics().await?;
+    let start = Instant::now();
+    let mut removal = sender.spawn_removal()?;
+    wait_for_removal(&mut removal, start, scene, 0).await?;
+    scene.send_burst(scene.reports).await?;
+    wait_until_quiet(scene).await?;
+    sender.restore_device()?;
+    let seconds_down = start.elapsed().as_secs_f64();
+    let back = Instant::now();
+    let mut session_resumed = false;
+    while !session_resumed && back.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let now = scene.rig.daemons.statistics().await?;
+        if resumed(&now) > resumed(&before) {
+            // And sends: a queue pair without a peer is no session.
+            scene.send_burst(REPORTS / 10).await?;
+            wait_until_quiet(scene).await?;
+            session_resumed = unsent(&scene.rig.daemons.statistics().await?) == unsent(&now);
+        }
+    }
+    let settled = feed::wait_until_settled(scene.rig).await?;
+    Ok(Cost { seconds_down, session_resumed, frames: unsent(&settled) - unsent(&before) })
+}
+
+/// Sends reports until a device is gone, which the kernel delays until nobody has it open.
+async fn wait_for_removal(
+    removal: &mut Child,
+    start: Instant,
+    scene: &mut Scene<'_, '_>,
+    reports: u64,
+) -> anyhow::Result<()> {
+    loop {
+        scene.send_burst(reports).await?;
+        scene.rig.switches.poll(&mut scene.rig.journal).await?;
+        match removal.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("the RDMA device cannot be removed ({status})"),
+            None if start.elapsed() > PATIENCE => {
+                bail!("the RDMA device is not gone after {PATIENCE:?}: some process still has it open")
+            }
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
 }
 
 /// Kills the translator. Everything that it took has left it before; reports from then on until it is back are lost.

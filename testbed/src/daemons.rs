@@ -23,7 +23,7 @@ use super::far::protocol::Request;
 use super::far::start::{FarSwitch, TestbedMachines};
 use super::far::tunnel::Tunnel;
 use super::files::{self, CollectorPlace, TranslatorPlace};
-use super::ground::RxeGround;
+use super::ground::{NicKind, RxeGround, SoftWire};
 use super::processes::Daemon;
 use super::statistics::{OfCollector, TestbedStatistics};
 use crate::topology::{Topology, Transport};
@@ -35,6 +35,8 @@ pub struct Plan<'a> {
     pub far: Option<&'a TestbedMachines>,
     /// Soft-RoCE, if not the software NIC on loopback.
     pub rxe: Option<&'a RxeGround>,
+    /// Raw frames to the software NIC, if not sockets.
+    pub wire: Option<&'a SoftWire>,
     pub transport: Transport,
     /// On the RoCEv2 frames that each sends.
     pub faults: Faults,
@@ -70,6 +72,7 @@ impl<'a> Plan<'a> {
             topology,
             far: None,
             rxe: None,
+            wire: None,
             transport: Transport::Uc,
             faults,
             report_faults: faults,
@@ -113,25 +116,24 @@ struct RemoteNodes {
 }
 
 /// A collector, as it is reached from here.
-struct Reached {
+struct CollectorConnection {
     /// It connects again by itself after a restart.
     client: RemoteCollector,
     /// Where its gRPC is.
     address: String,
     /// Where RoCEv2 frames go.
-    roce: SocketAddrV4,
+    roce: SocketAddr,
 }
 
-impl Reached {
-    fn connect_lazy(address: String, roce: SocketAddrV4) -> anyhow::Result<Reached> {
+impl CollectorConnection {
+    fn connect_lazy(address: String, roce: SocketAddr) -> anyhow::Result<CollectorConnection> {
         let client = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address))?;
-        Ok(Reached { client, address, roce })
+        Ok(CollectorConnection { client, address, roce })
     }
 }
 
-/// All collectors, asked as one.
-fn collector_spread(collectors: &[Reached]) -> Spread {
-    let member = |collector: &Reached| SpreadMember {
+fn collector_spread(collectors: &[CollectorConnection]) -> Spread {
+    let member = |collector: &CollectorConnection| SpreadMember {
         address: collector.address.clone(),
         ask: Arc::new(collector.client.clone()),
     };
@@ -143,7 +145,7 @@ pub struct Daemons {
     collector: Option<Daemon>,
     translator: Option<Daemon>,
     away: Option<RemoteNodes>,
-    collectors: Vec<Reached>,
+    collectors: Vec<CollectorConnection>,
     /// All collectors, asked as one.
     pub all: Spread,
     control: Control,
@@ -168,17 +170,16 @@ impl Daemons {
         }
         let folder = plan.folder.to_owned();
         let collector = start_collector(plan, &plan.listen.to_string(), 0).await?;
-        let collector_address = ready_field(&collector, "listen")?.to_owned();
-        let roce: SocketAddrV4 =
-            ready_field(&collector, "roce")?.parse().context("the collector's RoCEv2 address")?;
+        let collector_address = ready_text(&collector, "/listen")?.to_owned();
+        let roce = ready_text(&collector, "/roce")?.parse().context("the collector's RoCEv2 address")?;
         let addresses = ["127.0.0.1:0"; 2];
         let translator =
             start_translator(plan, &collector_address, addresses, &ledger_path(&folder, 0)).await?;
         let reports =
-            ready_field(&translator, "listen")?.parse().context("the translator's address of reports")?;
-        let control_address = ready_field(&translator, "control")?.to_owned();
+            ready_text(&translator, "/listen")?.parse().context("the translator's address of reports")?;
+        let control_address = ready_text(&translator, "/control")?.to_owned();
         let control = Control::Service(translator::RemoteTranslator::connect_lazy(&control_address)?);
-        let collectors = vec![Reached::connect_lazy(collector_address, roce)?];
+        let collectors = vec![CollectorConnection::connect_lazy(collector_address, roce)?];
         Ok(Self {
             collector: Some(collector),
             translator: Some(translator),
@@ -200,7 +201,10 @@ impl Daemons {
         let started = far::start::start_remote_nodes(plan, far).await?;
         let (mut collectors, mut machines, mut tunnels) = (Vec::new(), Vec::new(), Vec::new());
         for collector in started.collectors {
-            collectors.push(Reached::connect_lazy(collector.control.address.to_string(), collector.roce)?);
+            collectors.push(CollectorConnection::connect_lazy(
+                collector.control.address.to_string(),
+                collector.roce.into(),
+            )?);
             machines.push(collector.machine);
             tunnels.push(collector.control);
         }
@@ -238,7 +242,12 @@ impl Daemons {
     pub async fn queued_bytes(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         let Some(away) = &self.away else {
             let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
-            return Ok([of(self.reports)?, of(self.collectors[0].roce)?]);
+            let at_nic = match self.collectors[0].roce {
+                SocketAddr::V4(socket) => of(socket)?,
+                // The testbed sends frames over IPv6 without sockets.
+                SocketAddr::V6(_) => 0,
+            };
+            return Ok([of(self.reports)?, at_nic]);
         };
         let of = |machine: &Arc<RemoteMachine>, socket| {
             let machine = Arc::clone(machine);
@@ -247,7 +256,8 @@ impl Daemons {
         if matches!(self.control, Control::Service(_)) {
             let mut at_nic = 0;
             for (machine, collector) in away.collectors.iter().zip(&self.collectors) {
-                at_nic = at_nic.max(of(machine, collector.roce).await?);
+                let SocketAddr::V4(socket) = collector.roce else { continue };
+                at_nic = at_nic.max(of(machine, socket).await?);
             }
             return Ok([of(&away.translator, self.reports).await?, at_nic]);
         }
@@ -289,7 +299,7 @@ impl Daemons {
     pub async fn of_collectors(&mut self) -> anyhow::Result<Vec<OfCollector>> {
         let mut all = Vec::new();
         for index in 0..self.collectors.len() {
-            let Reached { client, roce, .. } = &self.collectors[index];
+            let CollectorConnection { client, roce, .. } = &self.collectors[index];
             let (address, nodes) = (roce.ip().to_string(), client.statistics().await);
             all.push((address, nodes.map_err(|error| self.explain_failure(error.into()))?));
         }
@@ -381,7 +391,7 @@ impl Daemons {
 
     /// Restarts the collector, at its old addresses and on its old memory.
     pub async fn restart_collector(&mut self, plan: &Plan<'_>) -> anyhow::Result<()> {
-        let Reached { address, roce, .. } = &self.collectors[0];
+        let CollectorConnection { address, roce, .. } = &self.collectors[0];
         let collector = start_collector(plan, address, roce.port()).await?;
         self.collector = Some(collector);
         Ok(())
@@ -454,16 +464,27 @@ impl Daemons {
 }
 
 async fn start_collector(plan: &Plan<'_>, listen: &str, port: u16) -> anyhow::Result<Daemon> {
-    let place = CollectorPlace {
+    let link = plan.wire.map(|wire| format!("packet:{}", wire.ends[0]));
+    let mut place = CollectorPlace {
         number: 0,
         listen: listen.to_owned(),
         memory: memory_folder(plan.folder),
-        address: Ipv4Addr::LOCALHOST,
-        port,
-        device: plan.rxe.map_or(&plan.topology.collector.device, |rxe| rxe.device),
-        verbs: plan.rxe.map(|rxe| rxe.collector),
-        link: None,
+        address: plan.wire.map_or(Ipv4Addr::LOCALHOST.into(), |wire| wire.addresses[0]),
+        port: if plan.wire.is_some() { ROCE_PORT } else { port },
+        device: &plan.topology.collector.device,
+        verbs: None,
+        link: link.as_deref(),
     };
+    let near = plan.rxe.map(|rxe| format!("packet:{}", rxe.near));
+    if let Some(rxe) = plan.rxe {
+        match rxe.nic {
+            NicKind::Rxe => (place.device, place.verbs) = (rxe.device, Some(rxe.collector)),
+            NicKind::Soft => {
+                (place.device, place.link) = (NicKind::Soft.name(), near.as_deref());
+                (place.address, place.port) = (rxe.collector, ROCE_PORT);
+            }
+        }
+    }
     let path = plan.folder.join("collector.toml");
     std::fs::write(&path, files::collector(plan, &place)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
@@ -496,10 +517,8 @@ async fn start_translator(
     [listen, control]: [&str; 2],
     ledger: &Path,
 ) -> anyhow::Result<Daemon> {
-    // Its own address in 127/8, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
-    let [_, a, b, c] = std::process::id().to_be_bytes();
-    let loopback = Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254));
-    let (source, source_port) = plan.rxe.map_or((loopback, 0), |rxe| (rxe.translator, ROCE_PORT));
+    let own = plan.rxe.map(|rxe| rxe.translator).or(plan.wire.map(|wire| wire.addresses[1]));
+    let (source, source_port) = own.map_or((own_loopback_address().into(), 0), |own| (own, ROCE_PORT));
     let place = TranslatorPlace {
         listen: listen.to_owned(),
         control: control.to_owned(),
@@ -513,7 +532,11 @@ async fn start_translator(
         .with_context(|| format!("cannot write {}", path.display()))?;
     let (config, ledger) = (path.display().to_string(), ledger.display().to_string());
     let mut arguments = files::translator_arguments(plan, config, ledger);
-    if let Some(rxe) = plan.rxe {
+    if let Some(sender) = plan.rxe.and_then(|rxe| rxe.sender.as_ref()) {
+        arguments.extend(["--device".into(), sender.device.into()]);
+    } else if let Some(wire) = plan.wire {
+        arguments.extend(["--link".into(), wire.ends[1].into()]);
+    } else if let Some(rxe) = plan.rxe {
         // The device sends its answers without faults, so they act on arrival.
         arguments.extend([
             "--link".into(),
@@ -526,9 +549,14 @@ async fn start_translator(
         .await
 }
 
-/// A field of a daemon's ready line.
-fn ready_field<'a>(daemon: &'a Daemon, field: &str) -> anyhow::Result<&'a str> {
-    daemon.ready_line()[field]
-        .as_str()
-        .ok_or_else(|| anyhow!("the ready line {} has no {field}", daemon.ready_line()))
+/// An address in 127/8 of this process, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
+pub(crate) fn own_loopback_address() -> Ipv4Addr {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254))
+}
+
+/// What a JSON pointer finds in a daemon's ready line.
+pub(crate) fn ready_text<'a>(daemon: &'a Daemon, pointer: &str) -> anyhow::Result<&'a str> {
+    let found = daemon.ready_line().pointer(pointer).and_then(|value| value.as_str());
+    found.ok_or_else(|| anyhow!("the ready line {} has no {pointer}", daemon.ready_line()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use dta_files::moment;
 use dta_proto::counter::{Stage, nic, translator};
 use dta_proto::program::Purpose;
@@ -30,7 +30,7 @@ const STALLED: Duration = Duration::from_millis(60);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// Everything is settled when no counter has moved for this long: the NIC reads its link's counters every 100 ms.
 const QUIET: Duration = Duration::from_millis(260);
-/// A testbed that does not settle within this time is broken.
+/// A testbed that makes no progress for this long is broken.
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// The window: reports that may be in flight.
@@ -206,6 +206,12 @@ fn waiting_inside(statistics: &TestbedStatistics) -> u64 {
         .sum()
 }
 
+/// Operations on RC queue pairs that were acknowledged.
+fn acknowledged_operations(statistics: &TestbedStatistics) -> u64 {
+    let node = statistics.stage_total(Stage::Translator);
+    node.counters_of_definition(&translator::PAIR_ACKNOWLEDGED).map(|(_, acknowledged)| acknowledged).sum()
+}
+
 /// Operations on an RC queue pair that are not acknowledged: they may be sent again.
 fn unacknowledged(statistics: &TestbedStatistics) -> u64 {
     let out = statistics.stage_total(Stage::Translator).counters_of_definition(&translator::PAIR_OUTSTANDING);
@@ -224,7 +230,8 @@ fn writes_under_way(statistics: &TestbedStatistics) -> u64 {
 /// Waits until nothing moves any more, answering NACKs meanwhile; then the translator holds nothing, either.
 pub async fn wait_until_settled(rig: &mut Rig) -> anyhow::Result<TestbedStatistics> {
     let Rig { switches, journal, daemons, .. } = rig;
-    let start = Instant::now();
+    // On RC, each operation is acknowledged once, but with many faults that takes as long as it takes.
+    let (mut acknowledged, mut progressed) = (0, Instant::now());
     let mut last = TestbedStatistics::default();
     let mut own = (0, 0);
     let mut moved = Instant::now();
@@ -241,6 +248,10 @@ pub async fn wait_until_settled(rig: &mut Rig) -> anyhow::Result<TestbedStatisti
             moved = Instant::now();
         }
         (last, own) = (now, (side.sent, side.received));
+        let before = std::mem::replace(&mut acknowledged, acknowledged_operations(&last));
+        if acknowledged > before {
+            progressed = Instant::now();
+        }
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
             // What the translator flushed by its own clock after these counters were read is not in them, and this
             // flush finds nothing of it.
@@ -254,8 +265,17 @@ pub async fn wait_until_settled(rig: &mut Rig) -> anyhow::Result<TestbedStatisti
             }
             moved = Instant::now();
         }
-        if start.elapsed() > SETTLE {
-            bail!("collector and translator did not settle within {SETTLE:?}; their counters still move");
+        if progressed.elapsed() > SETTLE {
+            ensure!(
+                acknowledged > 0,
+                "collector and translator did not settle within {SETTLE:?}; {} operations wait to be sent or acknowledged",
+                unacknowledged(&last)
+            );
+            bail!(
+                "collector and translator did not settle within {SETTLE:?} after the last acknowledgement; {} operations are \
+                 not acknowledged",
+                unacknowledged(&last)
+            );
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

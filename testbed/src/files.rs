@@ -1,6 +1,6 @@
 //! Configurations of collectors and translator.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
 use dta_proto::store::StoreSpec;
@@ -13,18 +13,17 @@ pub struct CollectorPlace<'a> {
     pub listen: String,
     pub memory: String,
     /// Where the software NIC takes frames.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// See `address`.
     pub port: u16,
     /// `soft`, or an RDMA device.
     pub device: &'a str,
     /// Address of an RDMA device.
-    pub verbs: Option<Ipv4Addr>,
+    pub verbs: Option<IpAddr>,
     /// Its link; `None` = a UDP socket.
     pub link: Option<&'a str>,
 }
 
-/// The configuration of a collector.
 pub fn collector(plan: &Plan<'_>, place: &CollectorPlace<'_>) -> anyhow::Result<String> {
     let stores = plan.topology.collector_share().stores_at_collector(place.number, &plan.topology.stores);
     let stores = stores.into_iter().map(|spec| store_table(plan, spec)).collect::<Result<Vec<_>, _>>()?;
@@ -93,14 +92,13 @@ pub struct TranslatorPlace {
     /// Where it reaches the collectors' gRPC, in their order.
     pub collectors: Vec<String>,
     /// Where RoCEv2 frames come from.
-    pub source: Ipv4Addr,
+    pub source: IpAddr,
     /// See `source`.
     pub source_port: u16,
     /// Whether a ring in shared memory is used.
     pub ring: String,
 }
 
-/// The configuration of a translator.
 pub fn translator(plan: &Plan<'_>, place: &TranslatorPlace) -> String {
     let flush = plan.flush_timeout_ms();
     let TranslatorPlace { listen, control, collectors, source, source_port, ring } = place;

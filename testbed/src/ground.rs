@@ -1,16 +1,18 @@
 //! The testbed's NIC, and the wire to it: loopback and the software NIC, or a veth pair and the kernel's soft-RoCE.
 
+use std::cell::Cell;
+use std::fs::DirEntry;
 use std::io::ErrorKind;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 dta_proto::named! {
-    /// Which NIC a testbed uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
     pub enum NicKind {
         /// The software NIC, on loopback.
@@ -22,73 +24,119 @@ dta_proto::named! {
     }
 }
 
+dta_proto::named! {
+    /// What sends a translator's frames in a testbed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+    pub enum FrameSender {
+        /// The translator makes them itself.
+        #[default]
+        Soft: "soft",
+        /// A soft-RoCE device of its own, to which the translator posts its operations.
+        Rxe: "rxe",
+    }
+}
+
+dta_proto::named! {
+    /// The IP version of a testbed's RoCEv2 frames.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+    pub enum FrameIp {
+        #[default]
+        #[value(name = "4")]
+        V4: "4",
+        /// Between software at both ends on raw frames of a veth pair; needs root.
+        #[value(name = "6")]
+        V6: "6",
+    }
+}
+
 /// An RDMA device on one end of a veth pair. What was made for the testbed is removed on drop.
 #[derive(Debug)]
 pub struct RxeGround {
+    /// What takes the frames: the device, or the software NIC, on raw frames of the same end.
+    pub nic: NicKind,
     pub device: &'static str,
     /// The collector's end of the pair, with the device on it.
-    near: &'static str,
+    pub near: &'static str,
     /// The switch's end of the pair.
     pub link: &'static str,
-    /// The collector's address, on the device's end.
-    pub collector: Ipv4Addr,
-    /// The translator's address, which no interface has.
-    pub translator: Ipv4Addr,
+    /// The collector's address, on the device's end; that of the software NIC no interface has.
+    pub collector: IpAddr,
+    /// The translator's address, which no interface has but where a device sends.
+    pub translator: IpAddr,
+    /// The device that sends the translator's frames, on the switch's end.
+    pub sender: Option<WireEnds>,
     /// The right to the names, if these are our own.
     made: Option<Alone>,
 }
 
 /// What the rxe guest has ready.
 const READY: RxeGround = RxeGround {
+    nic: NicKind::Rxe,
     device: "rxe0",
     near: "vrx",
     link: "vtx",
-    collector: Ipv4Addr::new(10, 9, 0, 1),
-    translator: Ipv4Addr::new(10, 9, 0, 2),
+    collector: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
+    translator: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)),
+    sender: None,
     made: None,
 };
 
 /// What is made if there is none. The addresses are from those for testing devices (RFC 2544): no host has them.
 const OWN: RxeGround = RxeGround {
+    nic: NicKind::Rxe,
     device: "dta-rxe",
     near: OWN_NEAR,
     link: "dta-vtx",
-    collector: Ipv4Addr::new(198, 18, 9, 1),
-    translator: Ipv4Addr::new(198, 18, 9, 2),
+    collector: IpAddr::V4(Ipv4Addr::new(198, 18, 9, 1)),
+    translator: IpAddr::V4(Ipv4Addr::new(198, 18, 9, 2)),
+    sender: None,
     made: None,
 };
 const OWN_NEAR: &str = "dta-vrx";
+/// The addresses over IPv6, for either: unique local ones (RFC 4193).
+const IPV6_ENDS: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd54, 0x4441, 9, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd54, 0x4441, 9, 0, 0, 0, 0, 2)];
+/// Tables of routes by which each end of the pair finds the other, though both addresses are of this host.
+const IPV6_TABLES: [&str; 2] = ["109", "110"];
 
 impl RxeGround {
-    /// The ready device of the rxe guest if there is one, else one of our own.
-    pub fn set_up() -> anyhow::Result<RxeGround> {
-        if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
-            return Ok(RxeGround { made: None, ..READY });
+    /// The ready device of the rxe guest if there is one, else one of our own; with a second device for the translator
+    /// if it is to send, and a wire that loses this share of frames in both directions.
+    pub fn set_up(nic: NicKind, sender: FrameSender, ip: FrameIp, loss: f64) -> anyhow::Result<RxeGround> {
+        let mut ground = RxeGround::set_up_device()?;
+        ground.nic = nic;
+        if let (NicKind::Soft, IpAddr::V4(collector)) = (nic, ground.collector) {
+            let [a, b, c, _] = collector.octets();
+            ground.collector = Ipv4Addr::new(a, b, c, 3).into();
         }
-        let ground = RxeGround { made: Some(Alone::acquire_for(OWN_NEAR)?), ..OWN };
+        if ip == FrameIp::V6 {
+            [ground.collector, ground.translator] = IPV6_ENDS.map(IpAddr::V6);
+            add_ipv6_address(ground.near, IPV6_ENDS[0])?;
+            wait_for_gid(ground.device, IPV6_ENDS[0])?;
+        }
+        if sender == FrameSender::Rxe {
+            ground.sender = Some(WireEnds::set_up(&ground, loss)?);
+        }
+        Ok(ground)
+    }
+
+    fn set_up_device() -> anyhow::Result<RxeGround> {
+        if Path::new("/sys/class/infiniband/rxe0").exists() && Path::new("/sys/class/net/vtx").exists() {
+            return Ok(RxeGround { made: None, sender: None, ..READY });
+        }
+        let ground = RxeGround { made: Some(Alone::acquire_for(OWN_NEAR)?), sender: None, ..OWN };
         // Possible leftovers of a killed testbed.
         take_down();
         load_rxe_module()?;
-        let address = format!("address add {}/24 dev {OWN_NEAR}", ground.collector);
-        for (program, arguments) in [
-            ("ip", &*format!("link add {OWN_NEAR} type veth peer name {}", ground.link)),
-            ("ethtool", &*format!("-K {OWN_NEAR} tx off")),
-            ("ip", &*address),
-            ("ip", &*format!("link set {OWN_NEAR} up")),
-            ("ip", &*format!("link set {} up", ground.link)),
-        ] {
-            run_command(program, arguments).context("cannot make a veth pair, which needs root")?;
-        }
+        add_own_pair()?;
+        run_command("ip", &format!("address add {}/24 dev {OWN_NEAR}", ground.collector))?;
         ground.restore_device()?;
         Ok(ground)
     }
 
     /// Starts to remove the device. The process ends when it is gone, after programs have closed it.
     pub fn spawn_removal(&self) -> anyhow::Result<Child> {
-        Command::new("rdma")
-            .args(["link", "delete", self.device])
-            .spawn()
-            .context("cannot run rdma: is it installed?")
+        remove_device(self.device)
     }
 
     pub fn restore_device(&self) -> anyhow::Result<()> {
@@ -98,10 +146,255 @@ impl RxeGround {
 
 impl Drop for RxeGround {
     fn drop(&mut self) {
+        if let Some(sender) = &self.sender {
+            sender.take_down(self);
+        }
+        // Even if there is no sender, because it could not be set up.
+        if self.translator.is_ipv6() {
+            restore_ipv6_rules();
+        }
         if self.made.is_some() {
             take_down();
+        } else if self.collector.is_ipv6() {
+            let _ = run_command("ip", &format!("address delete {}/64 dev {}", self.collector, self.near));
         }
     }
+}
+
+/// The veth pair between a translator and a software NIC that both send raw frames over IPv6. It is removed on drop.
+#[derive(Debug)]
+pub struct SoftWire {
+    /// The interfaces of collector and translator.
+    pub ends: [&'static str; 2],
+    /// Their addresses, which no interface has.
+    pub addresses: [IpAddr; 2],
+    _made: Alone,
+}
+
+impl SoftWire {
+    pub fn set_up() -> anyhow::Result<SoftWire> {
+        let made = Alone::acquire_for(OWN_NEAR)?;
+        take_down();
+        add_own_pair()?;
+        Ok(SoftWire { ends: [OWN_NEAR, OWN.link], addresses: IPV6_ENDS.map(IpAddr::V6), _made: made })
+    }
+}
+
+impl Drop for SoftWire {
+    fn drop(&mut self) {
+        take_down();
+    }
+}
+
+fn add_own_pair() -> anyhow::Result<()> {
+    for (program, arguments) in [
+        ("ip", &*format!("link add {OWN_NEAR} type veth peer name {}", OWN.link)),
+        ("ethtool", &*format!("-K {OWN_NEAR} tx off")),
+        ("ip", &*format!("link set {OWN_NEAR} up")),
+        ("ip", &*format!("link set {} up", OWN.link)),
+    ] {
+        run_command(program, arguments).context("cannot make a veth pair, which needs root")?;
+    }
+    Ok(())
+}
+
+/// Gives an interface an address that is usable at once.
+fn add_ipv6_address(interface: &str, address: Ipv6Addr) -> anyhow::Result<()> {
+    let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    std::fs::write(&path, "0").with_context(|| format!("cannot write {path}, which needs root"))?;
+    run_command("ip", &format!("address replace {address}/64 dev {interface} nodad"))
+}
+
+/// Waits until a device has the GID of an address, which the kernel adds some time after the address.
+fn wait_for_gid(device: &str, address: Ipv6Addr) -> anyhow::Result<()> {
+    let folder = format!("/sys/class/infiniband/{device}/ports/1/gids");
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let gids = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+        let is_there = |gid: DirEntry| {
+            let text = std::fs::read_to_string(gid.path()).unwrap_or_default();
+            text.trim().parse() == Ok(address)
+        };
+        if gids.flatten().any(is_there) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "the device {device} has no GID of {address} after a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A second device, which sends the translator's frames, and what passed between the two.
+#[derive(Debug)]
+pub struct WireEnds {
+    pub device: &'static str,
+    /// What the device had counted before, less what earlier devices of this name did: packets sent and received.
+    before: Cell<[i64; 2]>,
+    interface: &'static str,
+    /// The interfaces of translator and collector, which drop frames.
+    ends: [&'static str; 2],
+    loses: bool,
+}
+
+/// Packets between the translator's device and the collector's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounts {
+    /// Frames that the translator's device sent, repeats included.
+    pub sent: u64,
+    /// Answers that it received.
+    pub received: u64,
+    /// Frames, and answers, that the wire dropped.
+    pub dropped: [u64; 2],
+}
+
+/// The device of [`WireEnds`].
+const SENDER: &str = "dta-rxe-tx";
+
+impl WireEnds {
+    fn set_up(ground: &RxeGround, loss: f64) -> anyhow::Result<WireEnds> {
+        let _ = run_command("rdma", &format!("link delete {SENDER}"));
+        let (near, link) = (ground.near, ground.link);
+        let mac = |interface: &str| {
+            let path = format!("/sys/class/net/{interface}/address");
+            std::fs::read_to_string(&path)
+                .map(|mac| mac.trim().to_owned())
+                .with_context(|| format!("cannot read {path}"))
+        };
+        // Both ends are this host's: without these, the kernel takes their packets for forged ones.
+        for interface in ["all", near, link] {
+            for (setting, value) in [("rp_filter", "0"), ("accept_local", "1")] {
+                let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
+                std::fs::write(&path, value)
+                    .with_context(|| format!("cannot write {path}, which needs root"))?;
+            }
+        }
+        let neighbour = |ip: IpAddr, mac: String, interface: &str| {
+            run_command("ip", &format!("neigh replace {ip} lladdr {mac} nud permanent dev {interface}"))
+        };
+        match ground.translator {
+            IpAddr::V4(ip) => run_command("ip", &format!("address replace {ip}/24 dev {link}"))?,
+            IpAddr::V6(ip) => {
+                add_ipv6_address(link, ip)?;
+                route_between_own_ends([near, link])?;
+            }
+        }
+        neighbour(ground.collector, mac(near)?, link)?;
+        neighbour(ground.translator, mac(link)?, near)?;
+        let ends = [link, near];
+        if loss > 0.0 {
+            let _ = run_command("modprobe", "sch_netem");
+            for interface in ends {
+                let share = loss * 100.0;
+                run_command("tc", &format!("qdisc replace dev {interface} root netem loss {share}%"))
+                    .context("cannot make the wire lose frames")?;
+            }
+        }
+        add_rxe_device(SENDER, link)?;
+        if let IpAddr::V6(address) = ground.translator {
+            wait_for_gid(SENDER, address)?;
+        }
+        let before = Cell::new(device_counts(SENDER)?.map(|count| count as i64));
+        Ok(WireEnds { device: SENDER, before, interface: link, ends, loses: loss > 0.0 })
+    }
+
+    /// What has passed so far.
+    fn counts(&self) -> anyhow::Result<WireCounts> {
+        // The kernel's counters are up to 12 ms old.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (now, before) = (device_counts(self.device)?, self.before.get());
+        let [sent, received] = [0, 1].map(|n| (now[n] as i64 - before[n]) as u64);
+        let mut dropped = [0; 2];
+        if self.loses {
+            for (dropped, interface) in dropped.iter_mut().zip(self.ends) {
+                *dropped = netem_drops(interface)?;
+            }
+        }
+        Ok(WireCounts { sent, received, dropped })
+    }
+
+    /// Starts to remove the device while nothing passes. The process ends when it is gone, after programs have closed it.
+    pub(crate) fn spawn_removal(&self) -> anyhow::Result<Child> {
+        let WireCounts { sent, received, .. } = self.counts()?;
+        self.before.set([sent, received].map(|count| -(count as i64)));
+        remove_device(self.device)
+    }
+
+    pub(crate) fn restore_device(&self) -> anyhow::Result<()> {
+        add_rxe_device(self.device, self.interface)
+    }
+
+    fn take_down(&self, ground: &RxeGround) {
+        let _ = run_command("rdma", &format!("link delete {}", self.device));
+        let prefix = if ground.translator.is_ipv4() { 24 } else { 64 };
+        let _ =
+            run_command("ip", &format!("address delete {}/{prefix} dev {}", ground.translator, ground.link));
+        if self.loses {
+            for interface in self.ends {
+                let _ = run_command("tc", &format!("qdisc delete dev {interface} root"));
+            }
+        }
+    }
+}
+
+/// Lets packets that leave by one of these interfaces, with an address of the other end, go to the wire: the kernel's first
+/// rule finds all addresses of this host here.
+fn route_between_own_ends(ends: [&str; 2]) -> anyhow::Result<()> {
+    restore_ipv6_rules();
+    let network = Ipv6Addr::from_bits(IPV6_ENDS[0].to_bits() & !0 << 64);
+    for (interface, table) in ends.iter().zip(IPV6_TABLES) {
+        run_command("ip", &format!("-6 route replace {network}/64 dev {interface} table {table}"))?;
+        run_command("ip", &format!("-6 rule add pref 1 oif {interface} lookup {table}"))?;
+    }
+    run_command("ip", "-6 rule add pref 2 lookup local")?;
+    delete_first_ipv6_rule();
+    Ok(())
+}
+
+/// Deletes the rule that finds addresses of this host, however often it is there.
+fn delete_first_ipv6_rule() {
+    while run_command("ip", "-6 rule delete pref 0 lookup local").is_ok() {}
+}
+
+/// Undoes that; it is not an error if it was not done.
+fn restore_ipv6_rules() {
+    // There is always one: the kernel would add another beside its own.
+    let _ = run_command("ip", "-6 rule add pref 2 lookup local");
+    delete_first_ipv6_rule();
+    let _ = run_command("ip", "-6 rule add pref 0 lookup local");
+    let _ = run_command("ip", "-6 rule delete pref 2 lookup local");
+    for table in IPV6_TABLES {
+        let _ = run_command("ip", &format!("-6 rule delete pref 1 lookup {table}"));
+        let _ = run_command("ip", &format!("-6 route flush table {table}"));
+    }
+}
+
+/// What passed between the devices, if one sends the translator's frames.
+pub(crate) fn wire_counts(rxe: Option<&RxeGround>) -> anyhow::Result<Option<WireCounts>> {
+    rxe.and_then(|rxe| rxe.sender.as_ref()).map(WireEnds::counts).transpose()
+}
+
+/// Packets that a soft-RoCE device sent and received.
+fn device_counts(device: &str) -> anyhow::Result<[u64; 2]> {
+    let read = |counter: &str| -> anyhow::Result<u64> {
+        let path = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{counter}");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        Ok(text.trim().parse()?)
+    };
+    Ok([read("sent_pkts")?, read("rcvd_pkts")?])
+}
+
+/// Packets that netem dropped on an interface.
+fn netem_drops(interface: &str) -> anyhow::Result<u64> {
+    let output = Command::new("tc").args(["-s", "-j", "qdisc", "show", "dev", interface]).output()?;
+    let all: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("cannot read what tc prints")?;
+    let netem = all.as_array().into_iter().flatten().find(|qdisc| qdisc["kind"] == "netem");
+    netem
+        .and_then(|qdisc| qdisc["drops"].as_u64())
+        .with_context(|| format!("there is no netem on {interface}"))
+}
+
+fn remove_device(device: &str) -> anyhow::Result<Child> {
+    Command::new("rdma").args(["link", "delete", device]).spawn().context("cannot run rdma: is it installed?")
 }
 
 /// Makes a soft-RoCE device on an interface.
@@ -146,9 +439,6 @@ pub struct Alone(#[expect(dead_code, reason = "it is held")] UnixListener);
 
 impl Alone {
     /// Takes the right; `interface` is the first of the names.
-    ///
-    /// # Errors
-    /// Another process has it.
     pub fn acquire_for(interface: &str) -> anyhow::Result<Alone> {
         let name = SocketAddr::from_abstract_name(format!("dta-manager/{interface}"))?;
         match UnixListener::bind_addr(&name) {

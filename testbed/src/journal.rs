@@ -212,12 +212,6 @@ impl Journal {
         }
     }
 
-    /// Report `number` of `switch`.
-    pub fn report_by_number(&self, switch: u16, number: u32) -> Option<&SwitchReport> {
-        let index = *self.by_switch.get(usize::from(switch))?.get(number as usize)?;
-        Some(&self.entries[index as usize].report)
-    }
-
     /// Reports of a primitive, with their place in the overall order.
     pub fn reports_of_primitive(&self, primitive: Primitive) -> impl Iterator<Item = (usize, &JournalEntry)> {
         self.entries.iter().enumerate().filter(move |(_, e)| e.report.body.primitive() == primitive)

@@ -5,6 +5,7 @@
 //! [`journal`] knows what became of it on the way; [`check`] asks the collector and
 //! compares, [`accounting`] adds up. [`run`] does it all in order. [`far`] has what runs on
 //! other machines. [`programmed`] is a testbed of one process: stores, and the program that writes them.
+//! [`scenario`] is a network whose switches send INT, NetFlow and sFlow, and in which things go wrong.
 
 pub mod accounting;
 pub mod bench;
@@ -22,11 +23,11 @@ pub mod ground;
 pub mod journal;
 pub mod maker;
 pub mod outcome;
-pub mod p4_suite;
 pub mod processes;
 pub mod programmed;
 pub mod reporters;
 pub mod run;
+pub mod scenario;
 pub mod share;
 pub mod show;
 pub mod statistics;

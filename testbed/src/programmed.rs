@@ -24,6 +24,8 @@ pub struct Pairs {
     pub writes: Transport,
     /// First PSN of each pair.
     pub start_psn: u32,
+    /// The translator's numbers for writes and atomics.
+    pub local_qpns: [u32; 2],
     /// Receives posted on each pair: WRITEs with immediate that it accepts before anybody reads the immediates.
     pub receives: u32,
 }
@@ -81,7 +83,7 @@ fn queue_pair(
     transport: Transport,
     access: Access,
 ) -> anyhow::Result<ProgramQueuePair> {
-    let local_qpn = 0x111 + purpose as u32;
+    let local_qpn = pairs.local_qpns[purpose as usize];
     let endpoint = |at: SocketAddrV4| Endpoint { port: at.port(), ..Endpoint::new((*at.ip()).into()) };
     let info = connect(&QueuePairRequest {
         purpose,

@@ -29,7 +29,6 @@ pub enum DatagramFate {
     Came,
 }
 
-/// The fate of one datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// The switch that sent it.

@@ -21,7 +21,7 @@ use super::far::config::MachineRole;
 use super::far::start::TestbedMachines;
 use super::feed::{self, Rig, SendWindow};
 use super::folder::Folder;
-use super::ground::{NicKind, RxeGround};
+use super::ground::{self, FrameIp, FrameSender, NicKind, RxeGround, SoftWire};
 use super::journal::{self, Journal};
 use super::maker::Maker;
 use super::outcome::{EpochOutcome, LinkOutcome, PrimitiveOutcome, RunFacts, TestbedOutcome};
@@ -29,7 +29,7 @@ use super::statistics::TestbedStatistics;
 use super::switches::Switches;
 use super::turns::{self, Asking, Pace, Turns};
 use super::workload::{SeenFlow, Workload};
-use crate::capture::{self, Cut, SkipCounts};
+use crate::capture::{self, CaptureCut, SkipCounts};
 use crate::topology::{Primitive, Topology, Transport};
 use crate::traffic::{Synthetic, TrafficPacket, TrafficShape};
 
@@ -90,31 +90,37 @@ pub struct Flags {
     /// The NIC: the software one on loopback, or the kernel's soft-RoCE behind a veth pair
     #[arg(long, value_enum, default_value_t)]
     pub nic: NicKind,
+    /// What sends the translator's frames
+    #[arg(long, value_enum, value_name = "NIC", default_value_t)]
+    pub translator_nic: FrameSender,
+    /// IP version of RoCEv2 frames
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t)]
+    pub ip: FrameIp,
 }
 
 /// A testbed after its run, still running: its daemons end on drop.
 pub struct Testbed {
     pub outcome: TestbedOutcome,
     /// What stores with epochs answered, if they have any.
-    pub asked: Option<Remembered>,
+    pub asked: Option<RepeatableQueries>,
     pub daemons: Daemons,
     /// The machines, if not only this one. Before the folder, which has the sockets of ssh.
     _far: Option<TestbedMachines>,
     /// Memory, logs and configuration; removed when dropped.
     pub folder: Folder,
-    /// The device, if not the software NIC. After the daemons, which use it.
-    _rxe: Option<RxeGround>,
+    /// The device, if not the software NIC, and the wire, if it is on one. After the daemons, which use them.
+    _ground: (Option<RxeGround>, Option<SoftWire>),
 }
 
 /// What was asked of every flow, and the answers: to ask again later.
-pub struct Remembered {
+pub struct RepeatableQueries {
     topology: Topology,
     flows: Vec<SeenFlow>,
     answers: StoreAnswers,
 }
 
 /// What stores with epochs answered again.
-pub struct Again {
+pub struct RepeatedAnswers {
     /// Epochs of each store that are in its history, at least.
     pub written: u64,
     /// Values and paths that were found.
@@ -130,7 +136,7 @@ const CHAOS_LEASE: u32 = 120;
 struct PacketSource {
     packets: Box<dyn Iterator<Item = TrafficPacket>>,
     length: Option<u64>,
-    cut: Option<Cut>,
+    cut: Option<CaptureCut>,
     skipped: SkipCounts,
 }
 
@@ -158,8 +164,8 @@ pub async fn run(options: &TestbedOptions, progress: impl FnMut(u64, u64)) -> an
         }
     };
     match run_there(options, topology, &folder, source, far.as_ref(), progress).await {
-        Ok((outcome, asked, daemons, rxe)) => {
-            Ok(Testbed { outcome, asked, daemons, _far: far, folder, _rxe: rxe })
+        Ok((outcome, asked, daemons, ground)) => {
+            Ok(Testbed { outcome, asked, daemons, _far: far, folder, _ground: ground })
         }
         Err(error) => Err(match &far {
             Some(far) => far.explain_failure(error).await,
@@ -176,7 +182,8 @@ async fn run_there(
     source: PacketSource,
     far: Option<&TestbedMachines>,
     mut progress: impl FnMut(u64, u64),
-) -> anyhow::Result<(TestbedOutcome, Option<Remembered>, Daemons, Option<RxeGround>)> {
+) -> anyhow::Result<(TestbedOutcome, Option<RepeatableQueries>, Daemons, (Option<RxeGround>, Option<SoftWire>))>
+{
     let flags = &options.flags;
     let report_faults = flags.report_faults.unwrap_or(flags.faults);
     let report_faults = match far {
@@ -184,17 +191,20 @@ async fn run_there(
         // A machine that cannot damage them says so.
         Some(_) => report_faults,
     };
-    let rxe = match flags.nic {
-        NicKind::Soft => None,
-        NicKind::Rxe => Some(RxeGround::set_up()?),
+    let (rxe, soft_wire) = match (flags.nic, flags.translator_nic, flags.ip) {
+        (NicKind::Soft, FrameSender::Soft, FrameIp::V4) => (None, None),
+        (NicKind::Soft, FrameSender::Soft, FrameIp::V6) => (None, Some(SoftWire::set_up()?)),
+        (nic, sender, ip) => (Some(RxeGround::set_up(nic, sender, ip, flags.faults.drop_share())?), None),
     };
     let plan = Plan {
         topology,
         far,
         rxe: rxe.as_ref(),
+        wire: soft_wire.as_ref(),
         report_faults,
         transport: flags.transport.unwrap_or(topology.collector.transport),
-        faults: flags.faults,
+        // Nobody but the wire can do anything to a device's frames.
+        faults: if flags.translator_nic == FrameSender::Rxe { Faults::NONE } else { flags.faults },
         seed: flags.seed,
         listen: options.listen,
         page: options.page,
@@ -240,7 +250,7 @@ async fn run_there(
     };
     // A queue pair on RC that is replaced sends again what it does not know to be executed.
     let may_repeat = plan.transport == Transport::Rc
-        && matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice));
+        && matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice | Chaos::RemoveSender));
     let packets = of_epochs(topology, maker.workload(), wanted).into_iter().chain(source.length).min();
     let mut pace =
         options.epochs.map(|turns| Pace::new(turns, packets.unwrap_or(0), rig.daemons.is_switch()));
@@ -263,7 +273,16 @@ async fn run_there(
         }
     }
     let fed = start.elapsed();
-    let statistics = feed::wait_until_settled(&mut rig).await?;
+    let mut wire = ground::wire_counts(rxe.as_ref())?;
+    let statistics = loop {
+        let statistics = feed::wait_until_settled(&mut rig).await?;
+        // A device may send again, and have answered, what the daemons do not see.
+        let now = ground::wire_counts(rxe.as_ref())?;
+        if now == wire {
+            break statistics;
+        }
+        wire = now;
+    };
     let Rig { mut daemons, switches, mut journal, .. } = rig;
     if let Some(outcome) = &mut chaos
         && flags.chaos == Some(Chaos::KillTranslator)
@@ -274,8 +293,17 @@ async fn run_there(
     let kernel = UdpStats::read()?.increase_since(&kernel);
     let side = switches.reporter_side();
     gaps.receive_buffer_errors = kernel.rcvbuf_errors;
+    gaps.raw_frames = soft_wire.is_some();
     if rxe.is_some() {
-        gaps.device_dropped = accounting::device_dropped(&statistics, &side, kernel.in_datagrams);
+        gaps.wire = wire;
+        let answers = gaps.wire.map_or(0, |wire| wire.received);
+        if flags.nic == NicKind::Rxe {
+            gaps.device_dropped =
+                accounting::device_dropped(&statistics, &side, kernel.in_datagrams.saturating_sub(answers));
+        }
+        // On RC the device sends again.
+        let lost = gaps.wire.filter(|_| plan.transport == Transport::Uc);
+        gaps.lost_on_wire = lost.map_or(0, |wire| wire.dropped[0]);
     }
 
     let made = journal.entries().len() as u64;
@@ -300,7 +328,7 @@ async fn run_there(
         contradictions.extend(turns::ask_after_restart(&mut daemons, &plan, flows, &answers).await?);
     }
     // The requester gives up a queue pair that stays unanswered for long, and cannot know then what was executed.
-    if !matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice)) {
+    if !matches!(flags.chaos, Some(Chaos::KillCollector | Chaos::RemoveDevice | Chaos::RemoveSender)) {
         contradictions.extend(accounting::lost_on_rc(&statistics, plan.transport));
     }
     let run = RunFacts {
@@ -323,8 +351,8 @@ async fn run_there(
     };
     let most = most_reports(topology);
     let outcome = build_outcome(found, &statistics, links, &journal, run, contradictions, most);
-    let remembered = Remembered { topology: topology.clone(), flows: flows.to_vec(), answers };
-    Ok((outcome, options.epochs.map(|_| remembered), daemons, rxe))
+    let remembered = RepeatableQueries { topology: topology.clone(), flows: flows.to_vec(), answers };
+    Ok((outcome, options.epochs.map(|_| remembered), daemons, (rxe, soft_wire)))
 }
 
 impl Testbed {
@@ -332,13 +360,18 @@ impl Testbed {
     ///
     /// # Errors
     /// No store has epochs; a collector does not answer, or its epochs do not turn.
-    pub async fn ask_again(&self, least: u32) -> anyhow::Result<Again> {
-        let Remembered { topology, flows, answers } = self.asked.as_ref().context("no store has epochs")?;
+    pub async fn ask_again(&self, least: u32) -> anyhow::Result<RepeatedAnswers> {
+        let RepeatableQueries { topology, flows, answers } =
+            self.asked.as_ref().context("no store has epochs")?;
         let (all, ahead) = (&self.daemons.all, self.daemons.clock_offsets().await?);
         let asking = Asking { all, ahead, topology, flows, has_epochs: true, may_repeat: false };
         let written = asking.until_so_many(least).await?;
         let again = answers.ask_again(all, topology, flows).await?;
-        Ok(Again { written, found: again.found_count(), changed: answers.changed_in(&again, "were written") })
+        Ok(RepeatedAnswers {
+            written,
+            found: again.found_count(),
+            changed: answers.changed_in(&again, "were written"),
+        })
     }
 }
 

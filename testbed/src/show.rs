@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Table, TableComponent, presets};
 use dta_cli::number::{format_grouped, format_short};
 
 use super::outcome::{EpochOutcome, TestbedOutcome};
-use super::run::Again;
+use super::run::RepeatedAnswers;
 
 /// Width of the waterfall's bars.
 const BAR: usize = 24;
@@ -226,7 +226,7 @@ fn narrow_columns(table: &mut Table) {
 }
 
 /// What stores with epochs answered again, in two lines.
-pub fn render_repeated_answers(again: &Again) -> String {
+pub fn render_repeated_answers(again: &RepeatedAnswers) -> String {
     let kept = match &again.changed {
         None => "as they were before".to_owned(),
         Some(changed) => format!("but {changed}"),

@@ -90,7 +90,6 @@ impl TestbedStatistics {
         NodeCounters(self.stage_nodes(stage).flat_map(|node| node.0).collect())
     }
 
-    /// All nodes of a stage, each by itself.
     pub fn stage_nodes(&self, stage: Stage) -> impl Iterator<Item = NodeCounters<'_>> {
         let of_it = self.0.iter().filter(move |((name, _), _)| Stage::from_node_name(name) == stage);
         of_it.map(|((name, _), counters)| NodeCounters(vec![(name, counters)]))

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dta_proto::key::Flow;
 use dta_proto::random::SplitMix64;
 
-use crate::capture::Decoded;
+use crate::capture::DecodedPacket;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrafficShape {
@@ -22,7 +22,7 @@ pub struct TrafficShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficPacket {
     /// Flow and length of the IP packet.
-    pub packet: Decoded,
+    pub packet: DecodedPacket,
     /// Nanoseconds; rises strictly.
     pub time_ns: u64,
 }
@@ -86,7 +86,7 @@ impl Iterator for Synthetic {
         };
         self.time_ns += 100 + (noise >> 32) % 2000;
         Some(TrafficPacket {
-            packet: Decoded { flow: self.flow_of_rank(rank as u32), length },
+            packet: DecodedPacket { flow: self.flow_of_rank(rank as u32), length },
             time_ns: self.time_ns,
         })
     }

@@ -16,9 +16,12 @@ use crate::topology::{Primitive, Topology};
 use crate::workload::SeenFlow;
 
 pub const STORES: [Primitive; 2] = [Primitive::KeyWrite, Primitive::Postcarding];
-/// How often it is looked whether the translator has executed everything sent: between traffic that is spread, and in
+/// Time between two checks of whether the translator has executed everything sent: between traffic that is spread, and in
 /// traffic that is as fast as it can be, which then stops for a moment, or to a switch, which takes long to say.
-const LOOK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// The least time between two checks, in terms of how long one takes: an emulated machine with other work needs 200 ms,
+/// and traffic would wait for checks alone.
+const CHECK_SHARE: u32 = 5;
 /// Longest time for epochs to end and to be written, and for a collector that was started again to list them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,8 +47,8 @@ pub struct Pace {
     begin: Instant,
     length: Duration,
     total: u64,
-    looked: Instant,
-    look: Duration,
+    next_check: Instant,
+    check_interval: Duration,
     parts: u64,
     begun: u64,
     /// Epochs that had ended when the first part began, once that is known.
@@ -56,10 +59,11 @@ impl Pace {
     /// Begins now. `total` is about how many packets there will be.
     pub fn new(turns: Turns, total: u64, to_switch: bool) -> Self {
         let length = if turns.spread { turns.epoch_length() * turns.count } else { Duration::ZERO };
-        let look = if turns.spread && !to_switch { LOOK[0] } else { LOOK[1] };
+        let check_interval = CHECK_INTERVALS[usize::from(!turns.spread || to_switch)];
         let parts = if turns.spread { turns.count.into() } else { 1 };
         let (begin, total) = (Instant::now(), total.max(1));
-        Self { begin, length, total, looked: begin, look, parts, begun: 1, before: None }
+        let next_check = begin + check_interval;
+        Self { begin, length, total, next_check, check_interval, parts, begun: 1, before: None }
     }
 
     /// When more than `packets` packets are due.
@@ -77,9 +81,10 @@ impl Pace {
         let due = self.due_instant(packets);
         let since = due.max(Instant::now());
         loop {
-            if self.looked.elapsed() > self.look {
+            let start = Instant::now();
+            if start > self.next_check {
                 feed::note_idle(rig).await?;
-                self.looked = Instant::now();
+                self.next_check = Instant::now() + self.check_interval.max(CHECK_SHARE * start.elapsed());
             }
             let left = due.saturating_duration_since(Instant::now());
             // A timer is not finer.
@@ -89,7 +94,7 @@ impl Pace {
             if since.elapsed() > PATIENCE {
                 bail!("no epoch has ended for {PATIENCE:?}");
             }
-            tokio::time::sleep(left.clamp(Duration::from_millis(1), LOOK[0] / 4)).await;
+            tokio::time::sleep(left.clamp(Duration::from_millis(1), CHECK_INTERVALS[0] / 4)).await;
             rig.switches.poll(&mut rig.journal).await?;
         }
     }

@@ -7,7 +7,7 @@ use dta_proto::key::{Flow, Key};
 use dta_proto::layout::sketch_merge;
 use dta_proto::wire::dta;
 
-use crate::capture::Decoded;
+use crate::capture::DecodedPacket;
 use crate::topology::{Primitive, Topology};
 
 /// A report that a switch makes, before it has a sequence number.
@@ -159,10 +159,6 @@ impl Workload {
         }
     }
 
-    pub fn switch_count(&self) -> u16 {
-        self.tiers.iter().sum()
-    }
-
     pub fn seen_flows(&self) -> &[SeenFlow] {
         &self.flows
     }
@@ -182,7 +178,7 @@ impl Workload {
     }
 
     /// Reports that a packet would make, without those of an epoch's end.
-    pub fn packet_cost(&self, packet: &Decoded) -> u64 {
+    pub fn packet_cost(&self, packet: &DecodedPacket) -> u64 {
         self.tiers.len() as u64 + 2 + u64::from(!self.index.contains_key(&packet.flow.to_key()))
     }
 
@@ -205,7 +201,7 @@ impl Workload {
     /// it.
     pub fn values_alone(
         &mut self,
-        packet: &Decoded,
+        packet: &DecodedPacket,
         time_ns: u64,
         count: u64,
         reports: &mut Vec<SwitchReport>,
@@ -215,7 +211,7 @@ impl Workload {
         reports.extend(std::iter::repeat_n(report, count as usize));
     }
 
-    fn value_report(&self, flow: u32, packet: &Decoded, time_ns: u64) -> SwitchReport {
+    fn value_report(&self, flow: u32, packet: &DecodedPacket, time_ns: u64) -> SwitchReport {
         let path = &self.flows[flow as usize].path;
         let mut value = [0; 12];
         value[..4].copy_from_slice(&packet.length.to_be_bytes());
@@ -224,7 +220,7 @@ impl Workload {
     }
 
     /// A packet crosses the network; appends its reports to `reports`, in the order in which they are made.
-    pub fn forward_packet(&mut self, packet: &Decoded, time_ns: u64, reports: &mut Vec<SwitchReport>) {
+    pub fn forward_packet(&mut self, packet: &DecodedPacket, time_ns: u64, reports: &mut Vec<SwitchReport>) {
         let (flow, new) = self.index_flow(&packet.flow);
         let path = &self.flows[flow as usize].path;
         let (ingress, egress) = (path[0], path[path.len() - 1]);

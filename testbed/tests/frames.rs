@@ -1,12 +1,15 @@
 //! The software engine in reference mode makes the frames that bmv2 made of the generated reports: they are
 //! committed (`frames/bmv2.pcap.gz`, written by the suite's run against bmv2).
 
+#[path = "shared/p4_suite/mod.rs"]
+mod p4_suite;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
-use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, generate, run_software};
+use p4_suite::{DataPlaneOutcome, Software, capture, generate, run_software};
 
 /// Which program made the frames.
 const DIGEST: &str = include_str!("../../translator-p4/frames/sources.sha256");

@@ -28,6 +28,9 @@ use dta_telemetry::int::IntSettings;
 use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
 use tokio::sync::watch;
 
+/// Milliseconds within which a translator on a busy machine learns that an epoch has ended: it writes into it until then.
+const LEARNED_WITHIN: u64 = 5_000;
+
 const MOMENTS: u32 = 50;
 /// Time of the capture between two moments, in milliseconds: all of them together are more than two keep-alives.
 const STEP: u64 = 2600;
@@ -282,7 +285,8 @@ fn compare_with_epochs_of(seconds: u64) {
             let said = said.unwrap_or_else(|| panic!("{} knows nothing of {key:?} at {at}", question.store));
             // What was reported later in the epoch of the moment is what it has.
             let log = &world.written[&ids.id][key];
-            let later = log.iter().filter(|(time, _)| *time >= at && end.is_none_or(|end| *time <= end));
+            let is_in_epoch = |time: u64| end.is_none_or(|end| time <= end + LEARNED_WITHIN);
+            let later = log.iter().filter(|(time, _)| *time >= at && is_in_epoch(*time));
             let mut later = later.map(|(_, said)| said);
             let is_value = matches!(answer, KeyAnswer::KeyWrite(_));
             let is_later = later.any(|later| !is_value || later.as_ref() == Some(&said));

@@ -1,9 +1,10 @@
 //! Lets tshark, which shares no code with us, decode each frame that bmv2 made.
 
+#[path = "shared/p4_suite/capture.rs"]
+mod capture;
+
 use std::path::Path;
 use std::process::Command;
-
-use dta_testbed::p4_suite::capture;
 
 /// What tshark prints of each packet.
 const FIELDS: [&str; 8] = [

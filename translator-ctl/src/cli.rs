@@ -1,6 +1,6 @@
 //! The program's command line.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,7 +25,9 @@ use serde_json::json;
 use tracing::info;
 
 use crate::collectors::Collectors;
-use crate::config::{Config, ConfigError, EXAMPLE, FlowListener, IntListener, TranslatorConfig};
+use crate::config::{
+    Config, ConfigError, EXAMPLE, FlowListener, IntListener, ListenAddress, TranslatorConfig,
+};
 use crate::control_address::ControlAddress;
 use crate::program::{changes_json, changes_table, program_json, program_table};
 use crate::reporter_tables::{tables_json, tables_table, updates_json, updates_table};
@@ -96,6 +98,7 @@ enum Command {
             --listen 10.0.0.6:40040 --source 10.0.0.6\n  \
         dta-translator run --int 'udp://0.0.0.0:32766?dialect=sdfabric'\n  \
         dta-translator run --flows udp://0.0.0.0:2055 --sflow udp://0.0.0.0:6343\n  \
+        dta-translator run --listen xdp:eth1 --int xdp:eth1 --flows xdp:eth1\n  \
         dta-translator check-config --config translator.toml\n\n\
         Each of several collectors has its own stores, and a session with this translator's name. The \
         translator is ready when one session is open and every other collector was tried: one that is \
@@ -176,7 +179,7 @@ Takes the flags and variables of `run`, but starts nothing. Prints the resulting
 
 Example:
   dta-translator check-config --config translator.toml")]
-    CheckConfig(TranslatorRunFlags),
+    CheckConfig(Box<TranslatorRunFlags>),
     /// Print a commented configuration to start from
     #[command(
         after_help = "Example:\n  dta-translator config --example > translator.toml\n  dta-translator check-config --config translator.toml"
@@ -197,19 +200,21 @@ struct RunArgs {
 /// Settings that apply only to the running translator.
 #[derive(Args)]
 struct TranslatorRunFlags {
-    /// Where to receive reports [default: 127.0.0.1:40040]
-    #[arg(long, env, value_name = "HOST:PORT", value_parser = host::resolve_socket)]
-    listen: Option<SocketAddr>,
-    /// Threads that receive reports and send frames, 1 to 16; each has its share of the keys, lists and
-    /// columns [default: 1]
+    /// Where to receive reports: an address, or an interface by AF_XDP (xdp:eth1 or xdp:eth1:40040)
+    /// [default: 127.0.0.1:40040]
+    #[arg(long, env, value_name = "HOST:PORT|xdp:INTERFACE")]
+    listen: Option<ListenAddress>,
+    /// Threads that receive reports and flow exports and send frames, 1 to 16; each has its share of the
+    /// keys, lists, columns and exporters [default: 1]
     #[arg(long, env, value_name = "N")]
     workers: Option<usize>,
     /// Also receive INT Telemetry Reports here; several separated by commas. DIALECT is auto, v0.5, v1.0,
-    /// v2.0, sdfabric, intcollector, geant or noviflow [default: nowhere]
+    /// v2.0, sdfabric, intcollector, geant or noviflow. By AF_XDP: xdp:eth1:32766?dialect=DIALECT
+    /// [default: nowhere]
     #[arg(long, env, value_delimiter = ',', value_name = "udp://ADDR:PORT?dialect=DIALECT")]
     int: Option<Vec<IntListener>>,
     /// Also receive NetFlow v5, v9, IPFIX and sFlow v5 here, each on any of these ports; several separated
-    /// by commas [default: nowhere]
+    /// by commas. By AF_XDP: xdp:eth1:2055 [default: nowhere]
     #[arg(long, visible_alias = "sflow", env, value_delimiter = ',', value_name = "udp://ADDR:PORT")]
     flows: Option<Vec<FlowListener>>,
     /// Source address of RoCEv2 frames, to which answers go [default: 127.0.0.2]
@@ -222,6 +227,9 @@ struct TranslatorRunFlags {
     /// (AF_XDP if available); without it, a UDP socket
     #[arg(long, env, value_name = "INTERFACE")]
     link: Option<Wire>,
+    /// RDMA device that sends, in place of frames made here; `dta-collector devices` lists them
+    #[arg(long, env, value_name = "DEVICE", conflicts_with_all = ["link", "reference"])]
+    device: Option<String>,
     /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one: auto
     /// or off [default: auto]
     #[arg(long, env, value_name = "auto|off")]
@@ -429,7 +437,6 @@ fn run_command(cli: TranslatorCli) -> anyhow::Result<()> {
     }
 }
 
-/// The switch that a command is about, if any.
 fn switch_of(command: &Command) -> Option<&str> {
     match command {
         Command::Setup(args) | Command::Status(args) => Some(&args.switch),
@@ -507,7 +514,7 @@ fn configuration(cli: &TranslatorCli) -> anyhow::Result<Config> {
     }
     let own = match &cli.command {
         Command::Run(args) => Some(&args.own),
-        Command::CheckConfig(own) => Some(own),
+        Command::CheckConfig(own) => Some(own.as_ref()),
         _ => None,
     };
     if let Some(args) = own {
@@ -518,6 +525,7 @@ fn configuration(cli: &TranslatorCli) -> anyhow::Result<Config> {
         places.apply_flag("translator.source", &mut t.source, &args.source);
         places.apply_flag("translator.source_port", &mut t.source_port, &args.source_port);
         places.apply_flag("translator.link", &mut t.link, &args.link.clone().map(Some));
+        places.apply_flag("translator.device", &mut t.device, &args.device.clone().map(Some));
         places.apply_flag("translator.ring", &mut t.ring, &args.ring);
         places.apply_flag("translator.control", &mut t.control, &args.control);
         places.apply_flag("translator.metrics", &mut t.metrics, &args.metrics);

@@ -7,7 +7,6 @@ use dta_proto::control::{CollectorShare, bucket_ranges};
 use dta_proto::list_range::ListRange;
 use serde::{Deserialize, Serialize};
 
-/// One collector, and what to use at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfiguredCollector {

@@ -76,9 +76,6 @@ impl KnownLeases {
 
     /// Whether a target could hold what these collectors would grant under another configuration, with what
     /// it holds of the others.
-    ///
-    /// # Errors
-    /// Why not.
     pub async fn could_hold(
         &self,
         config: &TranslatorConfig,
@@ -313,6 +310,16 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         fresh: &mut bool,
         was_open: bool,
     ) -> Option<Result<bool, LeaseFailure>> {
+        if self.config.device.is_some() {
+            let transport = match self.until_halt(session.preview_transport()).await? {
+                Ok(transport) => transport,
+                Err(error) => return Some(Err(error.into())),
+            };
+            match self.target.device_source(session.collector(), transport).await {
+                Ok(source) => source.into_iter().for_each(|source| session.set_device_source(source)),
+                Err(refusal) => return Some(Err(refusal.into())),
+            }
+        }
         let opened = self.until_halt(session.open(self.config.lease_seconds, *fresh)).await?;
         Some(match opened {
             Ok(opened) => self.program_target(session, opened, fresh, was_open).await,

@@ -20,7 +20,7 @@ const TELL: Duration = Duration::from_secs(60);
 pub async fn watch_reporter(mut reporter: ReporterSwitch, switch: &str) -> anyhow::Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (mut is_away, mut is_first, mut logged) = (false, true, Logged::default());
+    let (mut is_away, mut is_first, mut logged) = (false, true, LoggedCounters::default());
     loop {
         // A started step is finished before the end, so that the switch holds one whole program.
         match reporter.apply_settings().await {
@@ -55,12 +55,12 @@ pub async fn watch_reporter(mut reporter: ReporterSwitch, switch: &str) -> anyho
 
 /// The counters last logged, and when.
 #[derive(Default)]
-struct Logged {
+struct LoggedCounters {
     at: Option<Instant>,
     counters: BTreeMap<String, u64>,
 }
 
-impl Logged {
+impl LoggedCounters {
     async fn log_changed_counters(&mut self, reporter: &mut ReporterSwitch, switch: &str) {
         let now = match reporter.statistics().await {
             Ok(now) => now.counters.into_iter().map(|counter| (counter.name, counter.value)),
@@ -72,6 +72,6 @@ impl Logged {
         if !words.is_empty() {
             info!(switch, "counters: {}", words.join(", "));
         }
-        *self = Logged { at: Some(Instant::now()), counters: now };
+        *self = LoggedCounters { at: Some(Instant::now()), counters: now };
     }
 }

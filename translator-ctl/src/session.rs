@@ -15,8 +15,8 @@ use tonic::Code;
 
 use crate::config::TranslatorConfig;
 use crate::program::{Grant, GrantError};
-use dta_proto::program::Endpoint;
-use dta_switch::RingAt;
+use dta_proto::program::{Endpoint, Purpose, Transport};
+use dta_switch::{DeviceSource, RingAt};
 
 /// First and longest wait between attempts to reach the collector.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -86,6 +86,8 @@ pub struct LeasedSession {
     config: TranslatorConfig,
     collector: u8,
     endpoint: Endpoint,
+    /// Numbers of the queue pairs at this side, if an RDMA device gave them.
+    queue_pairs: Option<[u32; 2]>,
     client: RemoteCollector,
     /// The collector's latest grant.
     generation: u64,
@@ -113,6 +115,7 @@ impl LeasedSession {
             config: config.clone(),
             collector,
             endpoint,
+            queue_pairs: None,
             client,
             generation: 0,
             applied: 0,
@@ -130,6 +133,7 @@ impl LeasedSession {
         let new = LeasedSession::new(config, self.collector, self.endpoint)?;
         let positions = self.positions.clone();
         Ok(LeasedSession {
+            queue_pairs: self.queue_pairs,
             generation: self.generation,
             applied: self.applied,
             offered: self.offered,
@@ -244,6 +248,20 @@ impl LeasedSession {
         Ok(Preview { grant: self.parse_grant(&session)?, is_open: held.is_some(), elsewhere })
     }
 
+    /// The transport that the collector wants writes to use. Nothing changes there.
+    pub(crate) async fn preview_transport(&mut self) -> Result<Transport, SessionError> {
+        let request = self.open_request(self.config.lease_seconds);
+        let session = self.client.preview_session(request).await.map_err(|e| self.session_error(e))?;
+        let grant = self.parse_grant(&session)?;
+        let write = grant.queue_pairs.iter().find(|pair| pair.purpose == Purpose::Write);
+        Ok(write.map_or(Transport::default(), |pair| pair.transport))
+    }
+
+    /// Opens the session with an RDMA device's queue pairs from now on.
+    pub(crate) fn set_device_source(&mut self, source: DeviceSource) {
+        (self.endpoint, self.queue_pairs) = (source.endpoint, Some(source.queue_pairs));
+    }
+
     fn open_request(&self, lease_seconds: u32) -> OpenSessionRequest {
         let c = &self.config;
         let pair = |purpose: control::Purpose, qpn: u32| RequesterQueuePair {
@@ -252,7 +270,7 @@ impl LeasedSession {
             start_psn: start_psn(),
         };
         let (stores, lists) = c.wanted_of(self.collector);
-        let [write, atomic] = c.queue_pairs_of(self.collector);
+        let [write, atomic] = self.queue_pairs.unwrap_or_else(|| c.queue_pairs_of(self.collector));
         OpenSessionRequest {
             name: c.name.clone(),
             translator: Some((&self.endpoint).into()),
@@ -322,7 +340,10 @@ impl LeasedSession {
     }
 
     fn parse_grant(&self, session: &control::Session) -> Result<Grant, GrantError> {
-        let source = self.config.frame_source(self.collector, self.endpoint);
+        let mut source = self.config.frame_source(self.collector, self.endpoint);
+        if let Some([write, atomic]) = self.queue_pairs {
+            (source.write_qpn, source.atomic_qpn) = (write, atomic);
+        }
         Grant::read(session, self.collector, &source)
     }
 }

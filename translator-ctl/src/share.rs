@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dta_cluster::View;
-use dta_proto::program::Program;
+use dta_proto::program::{Program, Transport};
 use tokio::sync::Mutex;
 
 use crate::cluster::placing::Placing;
 use crate::cluster::roster::Roster;
 use crate::config::TranslatorConfig;
 use crate::program::{BuildError, Grant, TargetProgramSettings, build_program};
-use dta_switch::RingAt;
 use dta_switch::{After, ApplyError, Target, TargetError, TargetStatus};
+use dta_switch::{DeviceSource, RingAt};
 
 /// Why a grant is not in the target.
 #[derive(Debug, thiserror::Error)]
@@ -108,9 +108,6 @@ impl TargetGrants {
     }
 
     /// Whether the target could hold these collectors' grants, with what it holds of the others.
-    ///
-    /// # Errors
-    /// Why not.
     pub(crate) async fn could_hold(
         &self,
         target: &mut impl Target,
@@ -202,15 +199,22 @@ impl<'a, T: Target> SharedTarget<'a, T> {
         Ok(state.target.join_ring(collector, ring).await.map_err(ApplyError::before_first_change)?)
     }
 
+    /// If an RDMA device sends the target's frames: the source of those to a collector.
+    pub(crate) async fn device_source(
+        &self,
+        collector: u8,
+        writes: Transport,
+    ) -> Result<Option<DeviceSource>, GrantRefusal> {
+        let mut state = self.state.lock().await;
+        Ok(state.target.device_source(collector, writes).await.map_err(ApplyError::before_first_change)?)
+    }
+
     /// The target's counters, and the state of its queue pairs.
     pub(crate) async fn target_status(&self) -> Result<TargetStatus, TargetError> {
         self.state.lock().await.target.read_status().await
     }
 
     /// Whether the target could hold these collectors' grants, with what it holds of the others.
-    ///
-    /// # Errors
-    /// Why not.
     pub(crate) async fn could_hold(&self, granted: Vec<(u8, Grant)>) -> Result<(), String> {
         let SharedTargetState { target, known } = &mut *self.state.lock().await;
         known.could_hold(*target, granted, &self.wanted).await

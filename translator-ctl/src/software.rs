@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 
 use dta_link::shared_ring::{self, RingUse};
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program, RowFields};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program, RowFields, Transport};
 use dta_rpc::ClientError;
 use dta_rpc::translator::RemoteTranslator;
 use dta_rpc::transport::dial::UNIX;
@@ -18,8 +18,8 @@ use tonic::Code;
 use tracing::{info, warn};
 
 use crate::config::TranslatorConfig;
-use crate::packets::{Command, Snapshot, node_statistics};
-use dta_switch::{After, ApplyError, ApplyProgress, RingAt, Target, TargetError, TargetStatus};
+use crate::packets::{Command, ProgramRefusal, Snapshot, node_statistics};
+use dta_switch::{After, ApplyError, ApplyProgress, DeviceSource, RingAt, Target, TargetError, TargetStatus};
 
 const FIELDS: RowFields = RowFields::ALL;
 
@@ -35,6 +35,8 @@ pub struct InProcess {
     tells: bool,
     /// Frames not sent for lack of a UDP port, at the last warning.
     without_source: u64,
+    /// The RDMA device that sends, if any.
+    device: Option<String>,
     /// Why there are no rings at all, if so.
     ring: Option<&'static str>,
     /// By collector, the state of its ring.
@@ -62,6 +64,7 @@ impl InProcess {
             others: Vec::new(),
             tells: true,
             without_source: 0,
+            device: None,
             ring: None,
             rings: BTreeMap::new(),
         }
@@ -80,14 +83,18 @@ impl InProcess {
     /// The same, with rings as configured.
     pub fn with_rings(self, config: &TranslatorConfig) -> Self {
         let ring = match (&config.link, config.ring) {
+            _ if config.device.is_some() => Some("an RDMA device sends (`device`)"),
             (Some(_), _) => Some("frames leave whole on an interface (`link`)"),
             (None, RingUse::Off) => Some("the translator's configuration says so (`ring`)"),
             (None, RingUse::Auto) => None,
         };
-        InProcess { ring, ..self }
+        InProcess { ring, device: config.device.clone(), ..self }
     }
 
     async fn frames_by(&self, joined: &Joined) -> Result<String, TargetError> {
+        if let Some(device) = &self.device {
+            return Ok(format!("device {device}"));
+        }
         Ok(match (&joined.result, joined.nic) {
             (Ok(()), Some(nic)) if self.send_command(|reply| Command::HasRing(nic, reply)).await? => {
                 "ring".into()
@@ -190,8 +197,12 @@ impl Target for InProcess {
             let made = changes.clone();
             let applied = self.send_command(|reply| Command::Apply(made, reply)).await;
             let applied = applied.map_err(|error| ApplyError { progress: ApplyProgress::Unknown, error })?;
-            applied
-                .map_err(|error| ApplyError::before_first_change(TargetError::Refused(error.to_string())))?;
+            applied.map_err(|error| {
+                ApplyError::before_first_change(match error {
+                    ProgramRefusal::Device(error) => TargetError::Failed(error.to_string()),
+                    error => TargetError::Refused(error.to_string()),
+                })
+            })?;
         }
         Ok(changes)
     }
@@ -205,6 +216,15 @@ impl Target for InProcess {
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError> {
         // Only the first worker's session knows reporters, and it knows those of all workers.
         self.send_to_workers(|reply| Command::Reporters(reporters.to_vec(), reply)).await.map(drop)
+    }
+
+    async fn device_source(
+        &mut self,
+        collector: u8,
+        writes: Transport,
+    ) -> Result<Option<DeviceSource>, TargetError> {
+        let source = self.send_command(|reply| Command::DeviceSource(collector, writes, reply)).await?;
+        source.map_err(|error| TargetError::Failed(error.to_string()))
     }
 
     async fn join_ring(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {

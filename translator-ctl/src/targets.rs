@@ -13,9 +13,6 @@ use crate::software::Remote;
 pub type AnySwitch = Box<dyn Target>;
 
 /// The switch of a name. Nothing is requested yet.
-///
-/// # Errors
-/// An invalid configuration, or a switch without a session.
 pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
     Ok(match p4_switch(config, switch)? {
         Some(p4) => Box::new(p4),
@@ -27,9 +24,6 @@ pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
 }
 
 /// The P4 switch of a name; `None` for a software translator. Nothing is requested yet.
-///
-/// # Errors
-/// An invalid configuration, or a switch without a session.
 pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
     let translator = config.translator_of(switch)?;
     let Some((platform, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
@@ -46,14 +40,11 @@ pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switc
 pub fn lock_state(config: &Config, switch: &str) -> anyhow::Result<Option<Lock>> {
     let Some((_, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
     let session = config.translator_of(switch)?.name;
-    Ok(Some(StateFile::new(p4.state.as_deref(), switch, &session).lock()?))
+    Ok(Some(StateFile::new(p4.state.as_deref(), switch, &session).lock_state_file()?))
 }
 
 /// The reporter switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
 /// runtime.
-///
-/// # Errors
-/// An invalid configuration.
 pub fn reporter_switch(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
     let (Some((platform, _)), Some((p4, settings))) =
         (config.find_switch(switch)?.p4_config(), config.reporter_of(switch)?)

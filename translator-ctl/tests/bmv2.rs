@@ -6,6 +6,8 @@
 
 #[path = "../../testbed/tests/shared/captures.rs"]
 mod beside;
+#[path = "../../testbed/tests/shared/p4_suite/mod.rs"]
+mod p4_suite;
 #[path = "common/simple_switch.rs"]
 mod simple_switch;
 
@@ -24,10 +26,10 @@ use dta_switch::P4Switch;
 use dta_switch::tables::Tables;
 use dta_switch::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST};
 use dta_switch::{After, Target as _};
-use dta_testbed::p4_suite::generate::{self, collector_mac};
-use dta_testbed::p4_suite::{DataPlaneOutcome, Software, capture, captured, run_software};
 use dta_translator::config::Config;
 use dta_translator::targets::p4_switch;
+use p4_suite::generate::{self, collector_mac};
+use p4_suite::{DataPlaneOutcome, Software, capture, captured, run_software};
 use simple_switch::SimpleSwitch;
 
 /// Set in the namespace.

@@ -143,7 +143,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         )),
         turns: Default::default(),
         commands: inbox,
-        reports,
+        reports: reports.into(),
         int: None,
         roce,
     };
@@ -172,6 +172,7 @@ fn each_fate_is_that_of_the_frames_own_reports() {
         runner.join().unwrap().unwrap();
         assert_eq!(told.counters.primitives[Primitive::Postcarding.index()].accepted, u64::from(PATHS));
         assert_eq!(told.counters.frames, u64::from(PATHS) * u64::from(COPIES));
+        assert_eq!(told.roce_link.unsent_no_source, 0, "another program has the port that frames leave from");
         stop.store(true, Ordering::Release);
         listener.join().unwrap()
     });
@@ -220,7 +221,7 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         path: Box::new(DirectPath),
         turns: Default::default(),
         commands: inbox,
-        reports,
+        reports: reports.into(),
         int: None,
         roce,
     };

@@ -16,6 +16,7 @@ use dta_proto::key::Key;
 use dta_proto::program::{
     DataPlaneChange, DataPlaneEntry, EntryKey, Program, ProgramQueuePair, Purpose, diff_programs,
 };
+use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::{DtaBody, DtaReport};
 use dta_switch::cpu_port::by_interface;
 use dta_translator::config::Config;
@@ -86,7 +87,7 @@ impl Running {
             path: Box::new(DirectPath),
             turns: Default::default(),
             commands: inbox,
-            reports,
+            reports: reports.into(),
             int: None,
             roce,
         };
@@ -245,6 +246,43 @@ fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
         assert_eq!((found.counters.received, found.roce_link.unsent_unreachable), (15, 10));
         running.stop();
         assert_eq!(arrived(&mut tap).1, 5);
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn a_store_whose_packets_do_not_fit_the_link_is_refused() {
+    in_namespace(|| {
+        let mut long = program(1);
+        let Some(DataPlaneEntry::Store(mut store)) = long.remove(&EntryKey::Store(2, 0)) else { panic!() };
+        let StoreKind::Append { batch_len, .. } = &mut store.spec.kind else { panic!() };
+        *batch_len = 2048;
+        store.length = store.spec.region_len();
+        long.set(DataPlaneEntry::Store(store));
+        let changes = diff_programs(&Program::default(), &long);
+        let udp = UdpLink::open(&UdpConfig::for_roce_frames("10.9.0.1:0".parse().unwrap())).unwrap();
+        let udp = RoceLink::from_udp_link(udp);
+
+        let running = Running::start();
+        let words = "writes to store `ap` are packets of 2112 bytes, but";
+        for refused in [
+            running.ask(|reply| Command::Check(changes.clone(), reply)),
+            running.ask(|reply| Command::Apply(changes.clone(), reply)),
+        ] {
+            let why = refused.unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{words} the interface far carries 1500 (its MTU)")), "{why}");
+        }
+        assert_eq!(running.ask(Command::Program), Program::default(), "nothing was applied");
+        running.stop();
+        let why = udp.check_packet_lengths(&long).unwrap_err().to_string();
+        assert!(why.starts_with(&format!("{words} the path to 10.9.0.99 carries 1500")), "{why}");
+
+        ip("link set near mtu 9000");
+        ip("link set far mtu 9000");
+        let running = Running::start();
+        running.apply(changes);
+        running.stop();
+        udp.check_packet_lengths(&long).unwrap();
     });
 }
 

@@ -640,3 +640,26 @@ fn a_port_in_use_is_named() {
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).contains("in use"), "{}", text(&out.stderr));
 }
+
+#[test]
+fn a_device_that_is_not_there_or_does_not_fit_is_refused() {
+    let run = |more: &[&str]| {
+        let output = Command::new(PROGRAM)
+            .args(["run", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--device", "nope0"])
+            .args(more)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, told) = run(&[]);
+    let why = match cfg!(feature = "verbs") {
+        // The library then says whether the kernel has no RDMA at all, or other devices.
+        true => told.contains("modprobe ib_uverbs") || told.contains("there is no RDMA device `nope0`"),
+        false => told.contains("dta-translator/verbs"),
+    };
+    assert!(status == Some(1) && why && told.contains("--device"), "{status:?} {told}");
+    for other in ["--reference", "--link=eth0"] {
+        let (status, told) = run(&[other]);
+        assert!(status == Some(2) && told.contains("--device"), "{status:?} {told}");
+    }
+}

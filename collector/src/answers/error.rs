@@ -66,6 +66,9 @@ pub enum AskError {
     /// A store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// A list of something else.
+    #[error("the entries of store {0:?} are no flow records")]
+    NoFlowRecords(String),
     /// The store does not answer this about keys.
     #[error(transparent)]
     Query(#[from] QueryError),
@@ -93,6 +96,7 @@ impl AskError {
             | Self::TooManyKeys(_)
             | Self::Query(QueryError::AtLeast(_) | QueryError::NoCopy { .. })
             | Self::List { .. }
+            | Self::NoFlowRecords(_)
             | Self::TooManyBytes(_) => Code::InvalidArgument,
             Self::BeyondEnd { .. } => Code::OutOfRange,
             Self::Elsewhere { .. } => Code::FailedPrecondition,

@@ -52,5 +52,6 @@ fn store_info(store: &Store) -> Result<StoreInfo, MemoryError> {
         lists: Vec::new(),
         elsewhere: String::new(),
         written: None,
+        overwritten: load.overwritten,
     })
 }

@@ -101,14 +101,16 @@ fn query_paths(store: &Store, keys: &[Key]) -> Result<KeyAnswers, QueryError> {
     let mut answers = vec![PostcardingReading::default(); keys.len()];
     reader.query_keys(keys, &mut answers).map_err(|error| store.outside_region(error))?;
     let found = answers.iter().filter(|answer| answer.path.is_some()).count();
-    let answers = keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer).into()).collect();
+    let copies = store.spec.redundancy().unwrap_or(1);
+    let answers =
+        keys.iter().zip(&answers).map(|(key, answer)| path_answer(key, answer, copies).into()).collect();
     Ok(KeyAnswers { answers, found })
 }
 
-fn path_answer(key: &Key, answer: &PostcardingReading) -> PathAnswer {
-    let key = key.0.to_vec();
+fn path_answer(key: &Key, answer: &PostcardingReading, copies: u8) -> PathAnswer {
+    let (key, copies) = (key.0.to_vec(), copies.into());
     let Some(path) = &answer.path else {
-        return PathAnswer { key, ..PathAnswer::default() };
+        return PathAnswer { key, copies, ..PathAnswer::default() };
     };
     // As many as the path has or, if its length is unknown, up to the last hop present.
     let last = u16::BITS - path.bitmap.leading_zeros();
@@ -123,6 +125,7 @@ fn path_answer(key: &Key, answer: &PostcardingReading) -> PathAnswer {
         complete: path.is_complete(),
         agreeing: answer.agreeing.into(),
         differing: answer.differing.into(),
+        copies,
         earlier: None,
     }
 }

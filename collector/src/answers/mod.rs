@@ -9,6 +9,7 @@ mod counters;
 mod entries;
 mod error;
 mod files;
+mod flows;
 mod inspect;
 mod keys;
 mod query;
@@ -20,8 +21,9 @@ use std::sync::Arc;
 
 use dta_memory::store::{ServedStores, Store};
 use dta_proto::control::{
-    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
+    EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest, FlowsResponse, ListSessionsResponse,
+    NodeStatistics, PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement,
+    TailRequest,
 };
 use dta_proto::wire::dta::Primitive;
 use dta_rpc::{Ask, ClientError, QueryAnswers, Question, Series, Span, TailMessages};
@@ -38,6 +40,8 @@ pub use keys::Roles;
 const LOOKS: usize = 4;
 /// Threads that send entries of the history, each for as long as its reader takes; others wait for one.
 const READS: usize = 4;
+/// Scans of flow records at a time, each by up to eight threads; others wait for one.
+const FLOW_SCANS: usize = 2;
 
 /// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///
@@ -50,6 +54,7 @@ pub struct Memory {
     wake: Arc<Notify>,
     looks: Arc<Semaphore>,
     reads: Arc<Semaphore>,
+    flow_scans: Arc<Semaphore>,
     stop: Option<watch::Receiver<bool>>,
     epochs: Option<Arc<Epochs>>,
     roles: Option<Arc<Roles>>,
@@ -66,6 +71,7 @@ impl Memory {
             wake: Arc::default(),
             looks,
             reads: Arc::new(Semaphore::new(READS)),
+            flow_scans: Arc::new(Semaphore::new(FLOW_SCANS)),
             stop: None,
             epochs: None,
             roles: None,
@@ -160,6 +166,10 @@ impl Ask for Memory {
 
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         self.entries_of(request, ()).await
+    }
+
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        self.answer_flows(request).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

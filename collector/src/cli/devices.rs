@@ -80,7 +80,8 @@ mod tests {
                 regions: 1 << 24,
                 queue_pairs: 262_144,
                 rd_atomic: 16,
-                receives: 32_768,
+                rd_atomic_sent: 16,
+                work_requests: 32_768,
                 completions: 4_194_303,
             },
             ports: vec![PortInfo {

@@ -1,6 +1,6 @@
 //! `dta-collector serve`
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -88,9 +88,9 @@ pub(super) struct ServeSettings {
     /// Transport of writes
     #[arg(long, env, value_parser = dta_cli::one_of_names::<Transport>(&Transport::NAMES))]
     transport: Option<Transport>,
-    /// IPv4 address of the software NIC
-    #[arg(long, env, value_name = "HOST", value_parser = host::resolve_ipv4)]
-    soft_address: Option<Ipv4Addr>,
+    /// Address of the software NIC
+    #[arg(long, env, value_name = "HOST", value_parser = host::resolve_ip)]
+    soft_address: Option<IpAddr>,
     /// UDP port of the software NIC; 0 takes a free one
     #[arg(long, env, value_name = "PORT")]
     soft_port: Option<u16>,

@@ -52,7 +52,6 @@ impl Signals {
     }
 }
 
-/// What a signal asks for.
 enum Request {
     End,
     Reload,
@@ -73,8 +72,8 @@ pub(super) async fn run(
     signals: &mut Signals,
     read: &dyn Fn() -> Result<Config, ConfigError>,
 ) -> anyhow::Result<()> {
-    let mut told = server.status_line().unwrap_or_default();
-    manager.notify_ready(&told);
+    let mut notified = server.status_line().unwrap_or_default();
+    manager.notify_ready(&notified);
     let watchdog = manager.watchdog_interval();
     let mut look = tokio::time::interval(watchdog.map_or(LOOK, |half| half.min(LOOK)));
     let mut progress = DaemonProgress::new(PATIENCE);
@@ -90,8 +89,8 @@ pub(super) async fn run(
                 Request::Reload => {
                     manager.reloading();
                     reload_config(&mut server, read).await;
-                    told = server.status_line().unwrap_or(told);
-                    manager.notify_ready(&told);
+                    notified = server.status_line().unwrap_or(notified);
+                    manager.notify_ready(&notified);
                 }
             },
             failure = server.wait_for_failure() => {
@@ -113,10 +112,10 @@ pub(super) async fn run(
             manager.notify_alive();
         }
         if let Some(status) = server.status_line()
-            && status != told
+            && status != notified
         {
             manager.notify_status(&status);
-            told = status;
+            notified = status;
         }
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
 
-/// The cluster that a collector joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectorClusterConfig {
@@ -29,7 +28,6 @@ impl CollectorClusterConfig {
         CollectorClusterConfig { etcd, id: None, address: None, zone: String::new() }
     }
 
-    /// The collector's name in the cluster.
     pub fn id<'a>(&'a self, config: &'a Config) -> &'a str {
         self.id.as_deref().unwrap_or(&config.name)
     }

@@ -9,9 +9,9 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig, CollectorWebConfig,
-    Config, ConfigError, EXAMPLE, HistoryConfig, MemoryBacking, Soft, Transport, UsedStoreNames, Verbs,
-    default_directory,
+    AlertsConfig, CollectorClusterConfig, CollectorLimits, CollectorMetricsConfig, CollectorTlsConfig,
+    CollectorWebConfig, Config, ConfigError, EXAMPLE, HistoryConfig, MemoryBacking, Soft, Transport,
+    UsedStoreNames, Verbs, default_directory,
 };
 
 #[derive(Serialize, Deserialize, Default)]
@@ -26,6 +26,7 @@ pub(super) struct CollectorConfigFile {
     pub(super) web: CollectorWebConfig,
     pub(super) export: dta_export::config::Config,
     pub(super) history: HistoryConfig,
+    pub(super) alerts: AlertsConfig,
     pub(super) cluster: Option<CollectorClusterConfig>,
     pub(super) store: Option<Vec<StoreTable>>,
 }
@@ -117,6 +118,7 @@ fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     config.web = file.web;
     config.export = file.export;
     config.history = file.history;
+    config.alerts = file.alerts;
     config.cluster = file.cluster;
     if let Some(tables) = file.store {
         let of = |table: &StoreTable| Some((table.spec.name.clone(), table.epoch?.0));
@@ -231,7 +233,6 @@ mod tests {
             ("coarse", "[history]\ncoarse = { after = \"1d\" }\n".into()),
             ("listen", "[collector]\nlisten = \"localhost\"\n".into()),
             ("link", "[soft]\nlink = \"tcp\"\n".into()),
-            ("address", "[soft]\naddress = \"::1\"\n".into()),
             ("mac", "[soft]\nmac = \"02:00:00\"\n".into()),
             ("threads", "[soft]\nthreads = 0\n".into()),
             ("threads of whole frames", "[soft]\nlink = \"packet:eth0\"\nthreads = 2\n".into()),

@@ -101,9 +101,6 @@ impl HistoryConfig {
 
 impl Config {
     /// The ClickHouse that gets the rows of histories. Reads the password and certificate authorities; makes no connection.
-    ///
-    /// # Errors
-    /// They cannot be read.
     pub fn clickhouse(&self) -> anyhow::Result<Option<ClickHouseServer>> {
         let Some(ClickHouse { url, database, user, secret_file, ca }) = &self.history.clickhouse else {
             return Ok(None);

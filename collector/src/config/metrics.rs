@@ -25,20 +25,22 @@ dta_files::config_table! {
         pub series: usize = GaugeLimits::default().series;
         /// Seconds without news after which a telemetry series is dropped.
         pub keep_seconds: u32 = GaugeLimits::default().keep_seconds;
+        /// Whether flow records are summed by exporter, interface and protocol.
+        pub traffic: bool = true;
+        /// How many of the largest flows of the last minute are metrics.
+        pub largest_flows: usize = 10;
     }
 }
 
 /// Naming scheme of telemetry in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Telemetry {
-    /// Not exported.
     Off,
     /// Named as in this schema.
     As(Schema),
 }
 
 impl Telemetry {
-    /// The names in the configuration.
     pub const NAMES: [&'static str; 3] = ["tags", "intcollector", "off"];
 }
 
@@ -71,6 +73,13 @@ impl CollectorMetricsConfig {
         }
         if self.keep_seconds == 0 {
             return Err(ConfigError::invalid_quoted("metrics.keep_seconds", 0, "1 at least"));
+        }
+        if self.largest_flows > 1000 {
+            return Err(ConfigError::invalid_quoted(
+                "metrics.largest_flows",
+                self.largest_flows,
+                "0 to 1000",
+            ));
         }
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! key. The caller ([`crate::cli`]) applies flags to the fields, then [`Config::validate`] checks the whole again.
 
 mod cluster;
-mod example;
 mod file;
 mod history;
 mod limits;
@@ -32,19 +31,22 @@ use dta_proto::store::StoreSpec;
 use dta_proto::wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 
+pub use crate::alerts::AlertsConfig;
 pub use cluster::CollectorClusterConfig;
 pub use dta_files::config_file::ConfigError;
-pub use example::EXAMPLE;
 pub use file::default_stores;
 pub use history::{ClickHouse, HistoryConfig};
 pub use limits::CollectorLimits;
 pub use metrics::{CollectorMetricsConfig, Telemetry};
 pub use web::CollectorWebConfig;
 
+/// The commented file with the defaults that `dta-collector config --example` prints. Lines that begin with `#!` are settings
+/// without a default.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
 /// Where gRPC listens by default.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40050);
 
-/// The configuration of a collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Name of this collector, part of its memory directory's name.
@@ -75,6 +77,8 @@ pub struct Config {
     pub export: dta_export::config::Config,
     /// What is kept of stores with epochs.
     pub history: HistoryConfig,
+    /// Rules that are evaluated on what comes.
+    pub alerts: AlertsConfig,
     /// The cluster that it joins.
     pub cluster: Option<CollectorClusterConfig>,
     /// Stores, in the order of the file; ids and names are unique.
@@ -89,8 +93,8 @@ pub struct Config {
 dta_files::config_table! {
     pub struct Soft {
         /// Address that RoCEv2 frames are sent to.
-        #[serde(deserialize_with = "dta_files::host::serde::deserialize_ipv4")]
-        pub address: Ipv4Addr = Ipv4Addr::LOCALHOST;
+        #[serde(deserialize_with = "dta_files::host::serde::deserialize_ip")]
+        pub address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
         /// UDP port of RoCEv2; 0 takes a free one (UDP link only).
         pub port: u16 = ROCE_PORT;
         pub link: SoftLink = SoftLink::Udp;
@@ -189,6 +193,7 @@ impl Default for Config {
             web: CollectorWebConfig::default(),
             export: dta_export::config::Config::default(),
             history: HistoryConfig::default(),
+            alerts: AlertsConfig::default(),
             cluster: None,
             stores: default_stores(),
             epochs: BTreeMap::new(),
@@ -245,6 +250,7 @@ impl Config {
         self.web.validate(self.tls.is_some())?;
         self.export.validate()?;
         self.history.validate()?;
+        self.alerts.validate()?;
         self.cluster.as_ref().map_or(Ok(()), CollectorClusterConfig::validate)?;
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             let exposed = format!(
@@ -259,7 +265,6 @@ impl Config {
     }
 }
 
-/// The ids and names of stores.
 #[derive(Default)]
 struct UsedStoreNames<'a> {
     ids: BTreeMap<u16, &'a str>,

@@ -34,15 +34,13 @@ impl Config {
             web: self.web.clone(),
             export: self.export.clone(),
             history: self.history.clone(),
+            alerts: self.alerts.clone(),
             cluster: self.cluster.clone(),
             store: Some(self.store_tables()),
         })
     }
 
     /// The tables of its stores alone, as a file that says nothing of the rest.
-    ///
-    /// # Errors
-    /// As [`Config::to_toml`].
     pub fn stores_to_toml(&self) -> Result<String, toml::ser::Error> {
         #[derive(Serialize)]
         struct StoreTables {

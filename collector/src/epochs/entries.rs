@@ -9,10 +9,11 @@ use dta_memory::reader::append::{Lists, ReadStart};
 use dta_memory::reader::follow::{BATCHES, News};
 use dta_memory::store::Store;
 use dta_proto::control::Epoch;
+use dta_proto::flow_query::FlowTally;
 use dta_proto::layout::append::{batches_between, is_sequence_after, next};
 use dta_rpc::Span;
 
-use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
+use super::known_epochs::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::lists::start_behind;
 use super::{Epochs, MomentError, StoreEpochs};
 
@@ -25,7 +26,6 @@ pub struct ListThen {
     pub open: Option<OpenList>,
 }
 
-/// A list in the open epoch.
 pub struct OpenList {
     pub epoch: Epoch,
     pub store: Arc<Store>,
@@ -74,6 +74,46 @@ impl Epochs {
     }
 }
 
+impl Epochs {
+    /// Adds the flow records that the history of a store has of a span. Returns the sequence of the last batch of each list
+    /// that it has; `None` if the store has no epochs.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub fn tally_kept_flows(
+        &self,
+        store: &str,
+        span: Span,
+        tally: &mut FlowTally,
+    ) -> Result<Option<BTreeMap<u32, u32>>, MomentError> {
+        let Ok(of) = self.store_epochs(store) else { return Ok(None) };
+        let mut last = BTreeMap::new();
+        let all = of.known_epochs(Span::default())?;
+        let mut kept: Vec<Arc<KeptEpoch>> = Vec::new();
+        for known in &all {
+            if let EpochStorage::Kept(epoch) = &known.held {
+                kept.push(Arc::clone(epoch));
+            }
+        }
+        kept.sort_by_key(|kept| kept.epoch.number);
+        kept.iter().for_each(|kept| last.extend(kept.epoch.lists.iter().copied()));
+        for known in epochs_in_span(all, span) {
+            if let EpochStorage::Kept(kept) = known.held {
+                let scanned = of.history.scan_entries(kept.epoch.number, |entry| {
+                    tally.add_entries([entry.bytes]);
+                    ControlFlow::Continue(())
+                });
+                match scanned {
+                    // It has been removed since.
+                    Err(HistoryError::NotKept(_)) => {}
+                    scanned => scanned?,
+                }
+            }
+        }
+        Ok(Some(last))
+    }
+}
+
 /// Of kept epochs, by number: the sequence of the last batch of a list before them, where the epoch before is kept, too. And
 /// that of the last batch in any of them.
 fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>) {
@@ -99,9 +139,6 @@ fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>)
 impl ListThen {
     /// Passes on what the history has, some batches at a time, until `each` breaks: says whether it did. Before the entries
     /// of an epoch, it comes itself.
-    ///
-    /// # Errors
-    /// The history cannot be read.
     pub fn visit_kept(
         &self,
         mut each: impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,

@@ -49,7 +49,6 @@ pub(super) fn write_rows(
     pushed
 }
 
-/// The cells of an event.
 fn event_row(event: &TelemetryEntry, known: &KnownKeys) -> Vec<u8> {
     let learned = |key: &Key| Some(known.get(&id(key))?.1);
     let of = EventFields::from_entry(event, |key| directory::of_itself(key).or_else(|| learned(key)));

@@ -25,7 +25,7 @@ pub(super) fn run<E: Error>(
     waiting: &AtomicU64,
     mut look: impl FnMut() -> Result<(), E>,
 ) {
-    let (mut again, mut since, mut told) = (AGAIN, None, None::<Instant>);
+    let (mut again, mut since, mut logged_at) = (AGAIN, None, None::<Instant>);
     let mut next = LOOK;
     while let Ok(()) = wait_or_stop(stop, next) {
         match look() {
@@ -33,15 +33,15 @@ pub(super) fn run<E: Error>(
                 if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
                     tracing::info!(seconds = since.as_secs_f64(), "{to} takes histories again");
                 }
-                (again, told, next) = (AGAIN, None, LOOK);
+                (again, logged_at, next) = (AGAIN, None, LOOK);
             }
             // It was cut off.
             Err(_) if *stop.borrow() => return,
             Err(error) => {
                 add_to_counter(failed, 1);
                 since.get_or_insert_with(Instant::now);
-                if told.is_none_or(|told| told.elapsed() > REMIND) {
-                    told = Some(Instant::now());
+                if logged_at.is_none_or(|logged_at| logged_at.elapsed() > REMIND) {
+                    logged_at = Some(Instant::now());
                     let waiting = waiting.load(Ordering::Relaxed);
                     tracing::warn!(%error, waiting, "{to} does not get a history; trying again");
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dta_history::EpochTable;
-use dta_history::clickhouse::{ClickHouseError, ClickHouseServer, Inserted, Inserter};
+use dta_history::clickhouse::{ClickHouseError, ClickHouseServer, InsertProgress, Inserter};
 use dta_proto::counter::collector as names;
 use tokio::sync::watch;
 
@@ -22,8 +22,8 @@ dta_proto::shared_counters! {
 }
 
 impl InsertCounters {
-    fn add(&self, table: &EpochTable, done: Inserted) {
-        let Inserted { epochs, rows, missed, made } = done;
+    fn add(&self, table: &EpochTable, done: InsertProgress) {
+        let InsertProgress { epochs, rows, missed, made } = done;
         for (counter, by) in [(&self.epochs, epochs), (&self.rows, rows), (&self.missed, missed)] {
             add_to_counter(counter, by);
         }
@@ -85,7 +85,7 @@ impl Inserts {
             for (table, inserter) in of.history_tables().zip(inserters) {
                 let mut more = true;
                 while std::mem::take(&mut more) && !*self.stop.borrow() {
-                    let (mut done, before) = (Inserted::default(), inserter.waiting_epoch_count());
+                    let (mut done, before) = (InsertProgress::default(), inserter.waiting_epoch_count());
                     // Of a server that takes none, it is still counted what waits, and what goes meanwhile.
                     let stepped = match &all {
                         Err(error) if error.is_of_all() => {

@@ -9,7 +9,7 @@ use dta_proto::control::EarlierEpoch;
 use dta_proto::key::Key;
 use dta_proto::wire::dta::EpochEnd;
 
-use super::known::EpochStorage;
+use super::known_epochs::EpochStorage;
 use super::{Epochs, MomentError, StoreEpochs, elements};
 
 /// A store as it was in an epoch that is over.
@@ -22,9 +22,6 @@ pub struct EarlierStore {
 impl Epochs {
     /// A store as it was in the epochs before one that began at `opened`, the newest first, as far as questions look back. None
     /// of a store whose memory goes on at the end of an epoch.
-    ///
-    /// # Errors
-    /// The store has no epochs; its history cannot be read.
     pub fn earlier_stores(&self, store: &str, opened: u64) -> Result<Vec<EarlierStore>, MomentError> {
         let of = self.store_epochs(store)?;
         if of.history.store_spec().kind.primitive().epoch_end() != EpochEnd::Replaces {
@@ -70,9 +67,6 @@ impl Epochs {
 
 impl EarlierStore {
     /// The store: whole if it is in memory, else with the slots of `keys` alone. `None` if it has been removed since.
-    ///
-    /// # Errors
-    /// The history cannot be read.
     pub fn read_slots_of(&self, keys: &[Key]) -> Result<Option<Arc<Store>>, MomentError> {
         let kept = match &self.held {
             EpochStorage::InMemory(store) => return Ok(Some(Arc::clone(store))),

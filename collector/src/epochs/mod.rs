@@ -26,7 +26,7 @@ mod insert;
 mod journal;
 mod keeper;
 mod key_directory;
-mod known;
+mod known_epochs;
 mod lists;
 mod look_back;
 mod moment;
@@ -193,12 +193,12 @@ struct InMemory {
     /// The one that is written now, and when it began. Of counters, sketches and lists, what is in no history yet.
     open: (Arc<Store>, Began),
     /// Those that are over and not in the history yet, the oldest first.
-    former: Vec<Former>,
+    former: Vec<FormerEpoch>,
 }
 
 /// An epoch that is over.
 #[derive(Clone)]
-struct Former {
+struct FormerEpoch {
     store: Arc<Store>,
     /// When it began, and when the next one did: milliseconds since 1970.
     opened: u64,
@@ -246,8 +246,9 @@ impl Epochs {
         let mut epochs = Epochs { look_back: keep.look_back, ..Epochs::default() };
         for (name, every) in every {
             let open = stores.get(name)?;
-            let history = EpochTable::open(&keep.directory, &open.spec)?;
-            let typed = Typed::open(&keep.directory, &open.spec)?;
+            let span = thin::compaction_span(keep, &open.spec);
+            let history = EpochTable::open(&keep.directory, &open.spec)?.with_unchanged_epochs(span);
+            let typed = Typed::open(&keep.directory, &open.spec, span)?;
             let restarted = open.region.is_preexisting().then(now);
             let in_memory = match open.spec.kind.primitive().epoch_end() {
                 EpochEnd::Replaces => find_in_memory(stores.memory_backing(), open)?,
@@ -372,7 +373,7 @@ fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, 
         let created = region.file_header().map_or(0, |header| header.created * 1000);
         let store = Arc::new(open.of_elements(region, generation));
         let opened = began.get(&generation).copied().unwrap_or(created);
-        former.push(Former {
+        former.push(FormerEpoch {
             store,
             opened,
             closed: opened,

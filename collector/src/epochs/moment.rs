@@ -9,7 +9,7 @@ use dta_memory::store::{MemoryError, Store};
 use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 
-use super::known::kept_epoch;
+use super::known_epochs::kept_epoch;
 use super::{Epochs, now};
 
 /// Why nothing can be said of a moment.
@@ -29,7 +29,7 @@ pub enum MomentError {
         now: u64,
     },
     /// No moment is in the span.
-    #[error("the span ends before it begins: {} is not earlier than {} (--since, --until)", format_utc(*since), format_utc(*until))]
+    #[error("--since must be earlier than --until: {} is not before {}", format_utc(*since), format_utc(*until))]
     Empty {
         /// The first moment.
         since: u64,
@@ -60,9 +60,6 @@ pub enum MomentError {
 impl Epochs {
     /// The store as it was at `at`, in milliseconds since 1970, and in which epoch that was: whole if it is in memory,
     /// else with the slots of `keys` alone.
-    ///
-    /// # Errors
-    /// A [`MomentError`].
     pub fn store_at_moment(
         &self,
         store: &str,

@@ -9,7 +9,7 @@ use dta_proto::control::Epoch;
 use dta_proto::key::Key;
 use dta_rpc::Span;
 
-use super::known::{EpochStorage, KnownEpoch, epochs_in_span};
+use super::known_epochs::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::{Epochs, MomentError, StoreEpochs, elements};
 
 /// How often it is looked again which epochs there are: between looking and reading, old ones may be removed.

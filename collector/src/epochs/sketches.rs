@@ -65,7 +65,6 @@ struct ColumnUsage {
 }
 
 impl SketchRing<'_> {
-    /// Writes the epochs that are closed by now.
     fn write_closed_epochs(&mut self, keeper: &EpochArchiver) -> Result<(), WriteError> {
         let (history, present) = (&keeper.of.history, now());
         let seen = self.columns_by_epoch()?;
@@ -109,7 +108,6 @@ impl SketchRing<'_> {
         Ok(())
     }
 
-    /// The epochs in the ring.
     fn columns_by_epoch(&self) -> Result<BTreeMap<u32, ColumnUsage>, AccessError> {
         let mut seen: BTreeMap<u32, ColumnUsage> = BTreeMap::new();
         let len = column_len(self.rows) as usize;

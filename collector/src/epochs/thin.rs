@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dta_history::{EpochTable, HistoryError, Retention, Spanned};
+use dta_history::{EpochTable, HistoryError, Retention, SpanFiles, replaces_slots};
+use dta_proto::store::StoreSpec;
 use tokio::sync::watch;
 
 use super::due::Ageing;
@@ -15,6 +16,12 @@ use super::{Keep, StoreEpochs, now, waterfall};
 
 /// Files of epochs that were opened in one hour become one.
 const COMPACTED: Duration = Duration::from_secs(3600);
+
+/// The length of spans whose files become one. A file of several that are to be one epoch could not be made part of it.
+pub(super) fn compaction_span(keep: &Keep, spec: &StoreSpec) -> Duration {
+    let coarse = keep.coarse.as_ref().filter(|_| replaces_slots(spec));
+    coarse.map_or(COMPACTED, |coarse| COMPACTED.min(coarse.every))
+}
 
 pub(super) struct Thinner {
     all: Vec<Arc<StoreEpochs>>,
@@ -49,7 +56,7 @@ impl Thinner {
         if grown > 0 {
             let moment = self.ageing.moment_at(now(), Instant::now());
             for of in self.all.clone() {
-                self.tell_damage(&of);
+                self.log_damage(&of);
                 for table in of.history_tables() {
                     let retention =
                         Retention { keep: self.keep.keep, keep_bytes: self.byte_allowance(table) };
@@ -78,22 +85,19 @@ impl Thinner {
 
     /// Makes one epoch of old ones, and one file of small ones.
     pub(super) fn merge_old_epochs(&self, history: &EpochTable, moment: u64) -> Result<(), HistoryError> {
-        let mut compacted = COMPACTED;
         if let Some(coarse) = self.keep.coarse.as_ref().filter(|_| history.can_be_coarse()) {
             let (after, every) = (coarse.after.as_millis() as u64, coarse.every.as_millis() as u64);
             let is_old = |begin: u64| begin.saturating_add(every).saturating_add(after) <= moment;
-            for (begin, Spanned { epochs, .. }) in history.compaction_spans(every)? {
+            for (begin, SpanFiles { epochs, .. }) in history.compaction_spans(every)? {
                 if epochs > 1 && is_old(begin) && !self.is_stopping() {
                     history.coarsen_span(begin..begin + every, waterfall::sum)?;
                 }
             }
-            // A file of several spans could not be made part of one epoch.
-            compacted = compacted.min(coarse.every);
         }
-        let every = compacted.as_millis() as u64;
+        let every = compaction_span(&self.keep, history.store_spec()).as_millis() as u64;
         let newest = history.kept_epochs()?.last().map_or(0, |last| last.epoch.opened);
-        for (begin, Spanned { files, .. }) in history.compaction_spans(every)? {
-            if files > 1 && begin + every <= newest && !self.is_stopping() {
+        for (begin, SpanFiles { files, has_longer_rows, .. }) in history.compaction_spans(every)? {
+            if (files > 1 || has_longer_rows) && begin + every <= newest && !self.is_stopping() {
                 history.compact_span(begin..begin + every)?;
             }
         }
@@ -106,7 +110,7 @@ impl Thinner {
     }
 
     /// Logs and counts what is damaged in a log, each place once.
-    fn tell_damage(&mut self, of: &StoreEpochs) {
+    fn log_damage(&mut self, of: &StoreEpochs) {
         let mut places = 0;
         for table in of.history_tables() {
             let damage = table.log_damage();

@@ -14,7 +14,7 @@ use super::due::{Began, Due};
 use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::pace::Pace;
 use super::write::{WriteError, write_epoch};
-use super::{Former, elements, journal};
+use super::{FormerEpoch, elements, journal};
 use crate::session::Writers;
 
 /// How long writers may take to move before the log says so. They renew their sessions every second.
@@ -68,7 +68,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
 }
 
 /// The oldest epoch that is not written.
-fn oldest_former(keeper: &EpochArchiver) -> Option<Former> {
+fn oldest_former(keeper: &EpochArchiver) -> Option<FormerEpoch> {
     keeper.of.in_memory().former.first().cloned()
 }
 
@@ -114,12 +114,12 @@ fn open_next(
     let open = keeper.stores.replace_memory(successor, file.is_some())?;
     let mut in_memory = of.in_memory();
     in_memory.open = (open, begins);
-    in_memory.former.push(Former { store, opened, closed, since: Instant::now(), file, found });
+    in_memory.former.push(FormerEpoch { store, opened, closed, since: Instant::now(), file, found });
     Ok(())
 }
 
 /// Waits until nobody can write to the memory any more. Says whether all who did have moved.
-fn await_writers(keeper: &EpochArchiver, former: &Former) -> Result<Writers, Stopped> {
+fn await_writers(keeper: &EpochArchiver, former: &FormerEpoch) -> Result<Writers, Stopped> {
     // After a restart no translator has a key to what was over before; whether all had moved is not known.
     let writers = || match former.found {
         true => Writers::Gone,
@@ -145,7 +145,7 @@ fn await_writers(keeper: &EpochArchiver, former: &Former) -> Result<Writers, Sto
 /// Writes an epoch to the history and gives its memory back.
 fn archive_epoch(
     keeper: &EpochArchiver,
-    former: &Former,
+    former: &FormerEpoch,
     confirmed: bool,
     waterfall: Value,
 ) -> Result<(), Stopped> {
@@ -196,7 +196,7 @@ fn archive_epoch(
 /// left as it is. Gives the epoch as it is in the history.
 pub(super) fn write_former(
     table: &EpochTable,
-    former: &Former,
+    former: &FormerEpoch,
     epoch: &HistoryEpoch,
     mut pace: Pace,
 ) -> Result<HistoryEpoch, WriteError> {

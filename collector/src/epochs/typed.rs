@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use dta_export::directory::Meaning;
 use dta_history::{Cell, EpochFlush, EpochTable, HistoryEpoch, HistoryError};
@@ -258,19 +259,21 @@ impl KeyRecordKind {
 }
 
 impl Typed {
-    /// Opens the tables of a store for INT; there are none of any other.
-    pub(super) fn open(dir: &Path, spec: &StoreSpec) -> Result<Vec<Typed>, HistoryError> {
+    /// Opens the tables of a store for INT; there are none of any other. Files of spans of this length become one.
+    pub(super) fn open(dir: &Path, spec: &StoreSpec, span: Duration) -> Result<Vec<Typed>, HistoryError> {
         let name = |of: &str| format!("{}.{of}", spec.name);
         if events::is_event_store(spec) {
             let columns = events::row_columns();
             let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
             let table = EpochTable::open_entries(dir, &name("events"), spec, &columns)?;
+            let table = table.with_unchanged_epochs(span);
             return Ok(vec![Typed { table, of: RowSubject::Events }]);
         }
         let open = |of: KeyRecordKind| {
             let ((kind, id), columns) = (of.table_names(), of.row_columns());
             let columns: Vec<_> = columns.iter().map(|(name, cell)| (name.as_str(), *cell)).collect();
             let table = EpochTable::open_rows(dir, &name(kind), spec, id, &columns)?;
+            let table = table.with_unchanged_epochs(span);
             Ok(Typed { table, of: RowSubject::Keys(of) })
         };
         KeyRecordKind::kinds_in_store(spec).into_iter().map(open).collect()
@@ -299,7 +302,6 @@ impl Typed {
     }
 }
 
-/// What is known of a flow.
 pub(super) fn flow_cells(flow: &Flow) -> Vec<u8> {
     let address = |address| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dta_history::s3::{Followed, Mirror, S3Error, StorageBucket, Variables};
+use dta_history::s3::{Mirror, MirrorProgress, S3Error, StorageBucket, Variables};
 use dta_proto::counter::collector as names;
 use tokio::sync::watch;
 
@@ -85,7 +85,7 @@ impl Uploader {
         self.is_checked = all.is_ok();
         for (of, mirrors) in &mut self.copies {
             for (table, mirror) in of.history_tables().zip(mirrors) {
-                let mut done = Followed::default();
+                let mut done = MirrorProgress::default();
                 let before = mirror.waiting_epoch_count();
                 // While nothing can be copied, it is still counted what waits, and what goes meanwhile.
                 let followed = match &all {
@@ -95,7 +95,7 @@ impl Uploader {
                     _ => mirror.mirror_table(table, &mut done),
                 };
                 follow::adjust_waiting(&self.counters.waiting, before, mirror.waiting_epoch_count());
-                let Followed { epochs, missed, bytes, commits, removed } = done;
+                let MirrorProgress { epochs, missed, bytes, commits, removed } = done;
                 for (counter, by) in [
                     (&self.counters.epochs, epochs),
                     (&self.counters.missed, missed),

@@ -137,9 +137,15 @@ pub(super) fn waterfall_message(waterfall: &Value) -> Option<Waterfall> {
     })
 }
 
-/// The waterfall of several epochs together: the sum over those whose waterfall is known.
+/// The waterfall of several epochs together: what is known of each of them. A sum over some would stand beside the rows of
+/// all.
 pub(super) fn sum(epochs: &[KeptEpoch]) -> Value {
-    epochs.iter().map(|kept| &kept.epoch.waterfall).fold(Value::Null, add_values)
+    let mut all = epochs.iter().map(|kept| &kept.epoch.waterfall);
+    let mut summed = all.clone().fold(Value::Null, add_values);
+    if let Some(names) = summed.as_object_mut() {
+        names.retain(|name, _| all.clone().all(|waterfall| waterfall.get(name).is_some()));
+    }
+    if all.any(Value::is_null) { Value::Null } else { summed }
 }
 
 fn add_values(a: Value, b: &Value) -> Value {
@@ -243,15 +249,32 @@ mod tests {
         assert_eq!((overwritten_batches, missing_batches, damaged_batches, sent), (1, 2, 3, None));
         let kept = |waterfall: &Value| {
             let epoch = HistoryEpoch { waterfall: waterfall.clone(), ..HistoryEpoch::default() };
-            KeptEpoch { epoch, rows: 0 }
+            KeptEpoch { epoch, rows: 0, rows_of: None }
         };
         let other = json!({ "sent": 1, "landed": 1, "frames": 1, "lost": { "dropped.nic.range": 3, "dropped.nic.icrc": 1 } });
-        let summed = sum(&[&waterfall, &Value::Null, &other].map(kept));
+        let summed = sum(&[&waterfall, &other].map(kept));
         assert_eq!((&summed["sent"], &summed["lost"]["dropped.nic.icrc"]), (&json!(1051), &json!(9)));
         assert_eq!(
             (&summed["lost"]["dropped.nic.range"], &summed["lost"]["lost.queue_full"]),
             (&json!(3), &json!(2))
         );
         assert_eq!(sum(&[kept(&Value::Null)]), Value::Null);
+    }
+
+    #[test]
+    fn what_is_not_known_of_an_epoch_is_not_known_of_several() {
+        let kept = |waterfall: Value, rows| KeptEpoch {
+            epoch: HistoryEpoch { waterfall, ..HistoryEpoch::default() },
+            rows,
+            rows_of: None,
+        };
+        // The collector was killed in the first, which has all the rows.
+        let nothing = json!({ "sent": 0, "landed": 0, "frames": 0, "lost": {} });
+        assert_eq!(sum(&[kept(Value::Null, 1341), kept(nothing.clone(), 0)]), Value::Null);
+        // Of the first of a list nothing is known but what was read.
+        let of_list = json!({ "overwritten": 2 });
+        let mut second = nothing;
+        second["overwritten"] = 3.into();
+        assert_eq!(sum(&[kept(of_list, 1341), kept(second, 0)]), json!({ "overwritten": 5 }));
     }
 }

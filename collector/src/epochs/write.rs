@@ -44,7 +44,6 @@ fn try_to_write(
     finish_epoch(table, flush, epoch)
 }
 
-/// Has an epoch in the history.
 pub(super) fn finish_epoch(
     table: &EpochTable,
     flush: EpochFlush<'_>,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use dta_rpc::transport::tls::{Validity, for_people};
+#[cfg(feature = "web")]
+use dta_web::{Notice, Severity};
 use tokio::sync::watch;
 
 use super::wait_until_stopped;
@@ -18,6 +20,17 @@ pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<Str
         Duration::ZERO => Some(format!("has expired, so clients reject this collector; {cure}")),
         left => Some(format!("expires in {}: {cure} before then", for_people(left))),
     }
+}
+
+/// The same for the page.
+#[cfg(feature = "web")]
+pub(super) fn expiry_notice(validity: &Validity, now: SystemTime) -> Option<Notice> {
+    let (severity, text) = match validity.ends_soon(now)? {
+        Duration::ZERO => (Severity::Problem, "has expired, so clients reject this collector".to_owned()),
+        left => (Severity::Warning, format!("expires in {}", for_people(left))),
+    };
+    let advice = "replace it and send this collector SIGHUP".to_owned();
+    Some(Notice { severity, about: "TLS certificate".to_owned(), text, advice })
 }
 
 /// Logs the warning every hour, as long as there is one.

@@ -4,23 +4,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use anyhow::bail;
 use dta_export::names::Names;
+use dta_memory::nic::Device;
 use dta_proto::store::StoreSpec;
 use dta_proto::trace;
 use dta_rpc::transport::tls::{self, ServerFiles, ServerTls};
 
 use super::certificate;
+use crate::alerts::deliver::check_receivers;
 use crate::config::{Config, MemoryBacking};
 use crate::epochs;
 
 /// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens nothing
 /// and changes nothing. Returns warnings, in sentences.
-///
-/// # Errors
-/// What would keep it from starting.
 pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
     let tls = checked_tls(config)?;
-    load_names(config)?;
+    config.alerts.to_rules(&*load_names(config)?)?;
     let soon = tls.and_then(|tls| certificate::expiry_warning(&tls.validity, SystemTime::now()));
     let path = config.tls.as_ref().map(|tls| tls.cert.display().to_string()).unwrap_or_default();
     let soon = soon.map(|warning| format!("the TLS certificate {path} {warning}"));
@@ -38,6 +38,7 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
     let clickhouse = config.history.clickhouse.as_ref().filter(|clickhouse| clickhouse.user.is_some());
     let in_clear = clickhouse
         .and_then(|clickhouse| dta_export::run::clear_text_warning("history.clickhouse", &clickhouse.url));
+    let alert_receivers = check_receivers(&config.alerts).map_err(anyhow::Error::msg)?;
     Ok(soon
         .into_iter()
         .chain(exposure)
@@ -45,7 +46,26 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
         .chain(no_hosts)
         .chain(in_clear)
         .chain(dta_export::run::config_warnings(&config.export))
+        .chain(alert_receivers)
         .collect())
+}
+
+/// Checks that each operation on these stores fits one packet of the device.
+///
+/// # Errors
+/// The first store whose batches do not fit.
+pub(super) fn check_path_mtu(stores: &[StoreSpec], device: &Device) -> anyhow::Result<()> {
+    match stores.iter().find(|store| store.element_len() > device.mtu.into()) {
+        Some(store) => bail!(
+            "store {:?} has batches of {} bytes, but a packet of the device {:?} carries {} (its path MTU): set a smaller \
+             batch_len, or raise the MTU of the interface and restart",
+            store.name,
+            store.element_len(),
+            device.name,
+            device.mtu
+        ),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn tls_files(config: &Config) -> Option<ServerFiles<'_>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use dta_cluster::CollectorRecord;
+use dta_cluster::{CollectorRecord, View};
 use dta_export::metrics::{Labels, MetricKind, MetricsPage};
 use dta_files::moment;
 use dta_memory::nic::Device;
@@ -22,8 +22,7 @@ use crate::config::{self, Config};
 /// For how long leaving is tried; after that the lease ends by itself.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// A collector that has joined, or tries to.
-pub(super) struct Joined {
+pub(super) struct MembershipHandle {
     says: watch::Sender<CollectorRecord>,
     leave: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -39,7 +38,7 @@ pub(super) fn new_cluster(cluster: &config::CollectorClusterConfig, config: &Con
     ClusterMembership::new(cluster.id(config).to_owned(), cluster.etcd.lease_duration(), with_epochs)
 }
 
-/// Joins, in a task that keeps trying while etcd cannot be reached.
+/// Joins, in a task that keeps trying while etcd cannot be reached; each view of the cluster is also given to `follow_view`.
 pub(super) fn join_cluster(
     of: &config::CollectorClusterConfig,
     config: &Config,
@@ -47,7 +46,8 @@ pub(super) fn join_cluster(
     metrics: Option<SocketAddr>,
     device: &Device,
     cluster: Arc<ClusterMembership>,
-) -> anyhow::Result<Joined> {
+    follow_view: impl Fn(&View) + Send + 'static,
+) -> anyhow::Result<MembershipHandle> {
     let address = match &of.address {
         Some(address) => address.clone(),
         None if listen.ip().is_unspecified() => bail!(
@@ -83,6 +83,7 @@ pub(super) fn join_cluster(
                 view = membership.views.next_view() => {
                     let was = cluster.placement_version();
                     let (version, buckets) = (view.placement.version, view.placement.collector_copies(MAX_COPIES, &id));
+                    follow_view(&view);
                     cluster.update_view(view);
                     if version != was {
                         tracing::info!(version, %buckets, "another placement");
@@ -95,10 +96,10 @@ pub(super) fn join_cluster(
             tracing::warn!("etcd did not answer: this collector leaves the cluster when its lease ends");
         }
     });
-    Ok(Joined { says, leave, task })
+    Ok(MembershipHandle { says, leave, task })
 }
 
-impl Joined {
+impl MembershipHandle {
     /// Says which stores it has by another configuration, so that their lists are placed.
     pub(super) fn has_stores_of(&self, config: &Config) {
         self.says.send_if_modified(|said| {

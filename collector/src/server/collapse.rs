@@ -17,17 +17,18 @@ const COUNT: Duration = Duration::from_secs(1);
 
 /// Joins the memory of stores, including what they get later, until the collector stops.
 pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Receiver<bool>) {
-    let mut told = HashSet::new();
+    let mut logged = HashSet::new();
     log_page_kinds(stores.current_stores().iter().filter(|store| !store.region.wants_collapse()));
     loop {
         let todo: Vec<Arc<Store>> =
             stores.current_stores().iter().filter(|store| store.region.wants_collapse()).cloned().collect();
         if !todo.is_empty() {
             let stop = stopped.clone();
-            let (all, tell) = (Arc::clone(&stores), std::mem::take(&mut told));
-            let run = tokio::task::spawn_blocking(move || collapse_stores(&all, &todo, &stop, tell)).await;
+            let (all, logged_before) = (Arc::clone(&stores), std::mem::take(&mut logged));
+            let run =
+                tokio::task::spawn_blocking(move || collapse_stores(&all, &todo, &stop, logged_before)).await;
             match run {
-                Ok(tell) => told = tell,
+                Ok(all) => logged = all,
                 Err(error) => return tracing::warn!(%error, "memory is no longer joined to huge pages"),
             }
         }
@@ -44,7 +45,7 @@ fn collapse_stores(
     all: &ServedStores,
     todo: &[Arc<Store>],
     stop: &watch::Receiver<bool>,
-    mut told: HashSet<ErrorKind>,
+    mut logged: HashSet<ErrorKind>,
 ) -> HashSet<ErrorKind> {
     let mut counted = Instant::now();
     for store in todo {
@@ -57,10 +58,10 @@ fn collapse_stores(
             *stop.borrow()
         });
         if *stop.borrow() {
-            return told;
+            return logged;
         }
         if let Err(error) = done
-            && told.insert(error.kind())
+            && logged.insert(error.kind())
         {
             let why = match Errno::from_io_error(&error) {
                 Some(Errno::NOMEM | Errno::BUSY) => "there was no memory for some huge pages, or a limit",
@@ -79,7 +80,7 @@ fn collapse_stores(
     // All at once, or each would take the time of all.
     Region::look_up_pages_again(all.current_stores().iter().map(|store| &*store.region));
     log_page_kinds(todo);
-    told
+    logged
 }
 
 /// Logs the pages in which stores lie, once these stay: until then `stores` would soon show others.

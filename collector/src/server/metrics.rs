@@ -1,6 +1,6 @@
 //! What a collector exports to Prometheus.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use dta_export::gauges::{GaugeFollower, Gauges};
@@ -8,14 +8,20 @@ use dta_export::metrics::{Labels, MetricKind, MetricsPage, MetricsPort, Process,
 use dta_export::names::Names;
 use dta_export::run::Pages;
 use dta_export::schema::Schema;
+use dta_memory::reader::flow_scan::holds_flow_records;
 use dta_memory::store::ServedStores;
+use dta_proto::flow_record;
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::ENTRY_LEN;
 use dta_rpc::transport::standard::Health;
 use dta_rpc::transport::tls::Validity;
 
+#[cfg(feature = "web")]
+use super::certificate;
 use super::cluster;
-use super::room::DiskSpace;
+use super::disk_space::DiskSpace;
+use super::traffic::TrafficFollower;
+use crate::alerts::AlertBoard;
 use crate::cluster::ClusterMembership;
 use crate::config::{self, Config, Telemetry};
 use crate::service::CollectorService;
@@ -24,6 +30,7 @@ use crate::service::CollectorService;
 pub(super) struct CollectorMetrics {
     served: Option<Served>,
     is_exported: bool,
+    is_traffic_exported: bool,
     source: Arc<MetricsSource>,
 }
 
@@ -32,7 +39,9 @@ struct MetricsSource {
     service: CollectorService,
     health: Health,
     cluster: Option<Arc<ClusterMembership>>,
-    telemetry: std::sync::OnceLock<GaugeFollower>,
+    telemetry: OnceLock<GaugeFollower>,
+    /// With the names of exporters and interfaces.
+    traffic: OnceLock<(TrafficFollower, Arc<Names>)>,
     room: Arc<DiskSpace>,
     /// Of the certificate in use.
     certificate: Mutex<Option<Validity>>,
@@ -46,11 +55,22 @@ impl CollectorMetrics {
         cluster: Option<Arc<ClusterMembership>>,
     ) -> CollectorMetrics {
         let process = Process::new("dta-collector", env!("CARGO_PKG_VERSION"));
-        let (telemetry, certificate, room) =
-            (Default::default(), Mutex::default(), Arc::new(DiskSpace::from_config(config)));
-        let source =
-            Arc::new(MetricsSource { process, service, health, cluster, telemetry, room, certificate });
-        CollectorMetrics { served: None, is_exported: config.export.has_metrics(), source }
+        let source = Arc::new(MetricsSource {
+            process,
+            service,
+            health,
+            cluster,
+            telemetry: OnceLock::new(),
+            traffic: OnceLock::new(),
+            room: Arc::new(DiskSpace::from_config(config)),
+            certificate: Mutex::default(),
+        });
+        CollectorMetrics {
+            served: None,
+            is_exported: config.export.has_metrics(),
+            is_traffic_exported: config.export.has_traffic(),
+            source,
+        }
     }
 
     pub(super) fn serve_at(&mut self, port: MetricsPort) {
@@ -71,6 +91,23 @@ impl CollectorMetrics {
             let source = shared.clone();
             Box::pin(async move { source.collect_page().await })
         })
+    }
+
+    /// What makes a page with the sums of traffic alone, for exporters.
+    pub(super) fn traffic_pages(&self) -> Pages {
+        let shared = self.source.clone();
+        Arc::new(move || {
+            let mut page = MetricsPage::default();
+            shared.add_traffic(&mut page);
+            Box::pin(std::future::ready(Ok(page)))
+        })
+    }
+
+    /// What finds notices of disk space and the certificate, for the page.
+    #[cfg(feature = "web")]
+    pub(super) fn own_notices(&self) -> dta_web::OwnNotices {
+        let shared = self.source.clone();
+        Arc::new(move || shared.room.find_notices().into_iter().chain(shared.certificate_notice()).collect())
     }
 
     /// Updates the expiry of the certificate in use.
@@ -108,9 +145,39 @@ impl CollectorMetrics {
             None => tracing::info!(store = config.store, "metrics have no telemetry: there is no such store"),
         }
     }
+
+    /// Starts to have sums of flow records as well, if anybody reads them, they are wanted, and there is a store of records.
+    pub(super) fn follow_traffic(
+        &self,
+        config: &config::CollectorMetricsConfig,
+        names: &Arc<Names>,
+        stores: &Arc<ServedStores>,
+    ) {
+        let is_read = self.served.is_some() || self.is_traffic_exported;
+        let Ok(store) = stores.get(flow_record::STORE) else { return };
+        if !config.traffic || !is_read || !holds_flow_records(&store) {
+            return;
+        }
+        self.source.traffic.get_or_init(|| {
+            let names = if config.names { names.clone() } else { Arc::new(Names::empty()) };
+            (TrafficFollower::start(stores.clone(), store, config.largest_flows), names)
+        });
+    }
 }
 
 impl MetricsSource {
+    #[cfg(feature = "web")]
+    fn certificate_notice(&self) -> Option<dta_web::Notice> {
+        let validity = (*self.certificate.lock().unwrap_or_else(PoisonError::into_inner))?;
+        certificate::expiry_notice(&validity, std::time::SystemTime::now())
+    }
+
+    fn add_traffic(&self, page: &mut MetricsPage) {
+        let Some((traffic, names)) = self.traffic.get() else { return };
+        let reported_name = |switch, interface| self.telemetry.get()?.interface_name(switch, interface);
+        traffic.add_to_page(page, names, &reported_name);
+    }
+
     fn start_telemetry(
         &self,
         schema: Schema,
@@ -147,8 +214,23 @@ impl MetricsSource {
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.add_to_page(&mut page);
         }
+        self.add_traffic(&mut page);
+        add_alerts(self.service.alerts(), &mut page);
         let help = "how long it took to gather this page";
         page.add_real_gauge("dta_metrics_page_seconds", help, Labels::new(), began.elapsed().as_secs_f64());
         Ok(page)
+    }
+}
+
+/// How many alerts of each rule are pending or firing.
+fn add_alerts(board: &AlertBoard, page: &mut MetricsPage) {
+    let help = "alerts of a rule that are pending or firing";
+    for alert in board.alerts().into_iter().filter(|alert| alert.resolved_at.is_none()) {
+        let labels = vec![
+            ("rule".into(), alert.rule),
+            ("severity".into(), alert.severity),
+            ("state".into(), alert.state),
+        ];
+        page.add("dta_collector_alerts", MetricKind::Gauge, help, labels, 1);
     }
 }

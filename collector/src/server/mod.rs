@@ -1,15 +1,19 @@
 //! A whole collector: regions, NIC, sessions and the gRPC service, started and stopped together.
 
+mod alert_readings;
+mod alerts;
 mod certificate;
 mod check;
 mod cluster;
 mod collapse;
 mod directory;
+mod disk_space;
+mod list_follower;
 mod metrics;
 mod nic;
 mod notify;
 mod reload;
-mod room;
+mod traffic;
 #[cfg(feature = "web")]
 mod web;
 
@@ -20,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use dta_cli::number::format_count;
+use dta_export::alert::AlertFeeds;
 use dta_export::names::Names;
 use dta_export::run::{ExportOptions, Exporters};
 use dta_files::lock::Lock;
@@ -37,6 +42,8 @@ use tokio::task::JoinHandle;
 
 pub use check::check_config;
 
+use crate::alerts::AlertBoard;
+use crate::alerts::deliver::{AlertDeliveries, export_feeds};
 use crate::cluster::ClusterMembership;
 use crate::config::{Config, HistoryConfig, MemoryBacking};
 use crate::epochs::{Counted, Epochs, Keep, StoreTraffic};
@@ -96,10 +103,13 @@ pub struct RunningCollector {
     metrics: CollectorMetrics,
     health: Health,
     epochs: Arc<Epochs>,
+    alerts: Arc<AlertBoard>,
+    alert_rules: alerts::AlertFollower,
+    alert_deliveries: AlertDeliveries,
     /// What goes out to databases.
     exporters: Option<Exporters>,
     /// Its place in a cluster.
-    membership: Option<cluster::Joined>,
+    membership: Option<cluster::MembershipHandle>,
     /// The names of switches, ports and drop reasons.
     names: Arc<Names>,
     /// Whether a thread takes the NIC's immediates.
@@ -135,6 +145,7 @@ impl RunningCollector {
             );
             Arc::default()
         });
+        let rules = config.alerts.to_rules(&names)?;
         let cannot_listen = |error: std::io::Error| {
             anyhow!("cannot listen for gRPC on {}: {error}{}", config.listen, listen_hint(&error))
         };
@@ -179,6 +190,9 @@ impl RunningCollector {
         }
         let nic = open_nic()?;
         let device = nic.describe_device();
+        check::check_path_mtu(&config.stores, &device)?;
+        let alerts = Arc::new(alerts::open_board(folder.as_deref()));
+        alerts::join_cluster(config, &alerts)?;
         let sessions = Arc::new(CollectorSessions::open_state(
             nic.clone(),
             stores.clone(),
@@ -190,7 +204,8 @@ impl RunningCollector {
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(dta_rpc::transport::ConnectionCounters::default());
         let cluster = config.cluster.as_ref().map(|cluster| Arc::new(cluster::new_cluster(cluster, config)));
-        let traffic = Observed { sessions: sessions.clone(), nic: nic.clone(), cluster: cluster.clone() };
+        let traffic =
+            ObservedTraffic { sessions: sessions.clone(), nic: nic.clone(), cluster: cluster.clone() };
         let epochs = begin_epochs(config, &stores, traffic, &stopped).await?;
         let service = CollectorService::new(stores.clone(), sessions.clone(), nic.clone(), stopped.clone())
             .with_epochs(epochs.clone())
@@ -198,15 +213,12 @@ impl RunningCollector {
             .with_limits(&config.limits)
             .with_replicas(config.replicas.clone())
             .with_connections(connections.clone())
+            .with_alerts(alerts.clone())
             .with_cluster(cluster.clone());
         #[cfg(feature = "web")]
-        let (service, page) = {
-            let counters = Arc::new(dta_web::WebCounters::default());
-            let service = service.with_web(counters.clone());
-            let serve = |port| web::serve_page(port, config, listen, &service, &names, counters);
-            let page = web_port.map(serve).transpose()?;
-            (service, page)
-        };
+        let web_counters = Arc::new(dta_web::WebCounters::default());
+        #[cfg(feature = "web")]
+        let service = service.with_web(web_counters.clone());
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(upkeep_sessions(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
@@ -223,7 +235,24 @@ impl RunningCollector {
         let listener = Arc::new(listener);
         let health = standard::start_health(SERVICE);
         let mut metrics = CollectorMetrics::new(config, service.clone(), health.clone(), cluster.clone());
-        let exporters = start_exports(config, &names, &service, &metrics)?;
+        #[cfg(feature = "web")]
+        let page_members = web::PageMembers::new(config, listen, &service);
+        #[cfg(feature = "web")]
+        let page = {
+            let notices = metrics.own_notices();
+            let serve = |port| web::serve_page(port, config, &page_members, &names, web_counters, notices);
+            web_port.map(serve).transpose()?
+        };
+        #[cfg(feature = "web")]
+        let follow_view = move |view: &dta_cluster::View| page_members.follow_view(view);
+        #[cfg(not(feature = "web"))]
+        let follow_view = |_: &dta_cluster::View| {};
+        #[cfg(feature = "web")]
+        let page_url = page.as_ref().map(dta_web::ServedWeb::page_url).unwrap_or_default();
+        #[cfg(not(feature = "web"))]
+        let page_url = String::new();
+        let feeds = export_feeds(alerts.clone(), alerts::delivery_options(config, page_url.clone()));
+        let exporters = start_exports(config, &names, &service, &metrics, feeds)?;
         let validity = tls.as_ref().map(|tls| tls.validity);
         let grpc =
             serve_grpc(listener.clone(), config, tls, &service, &health, connections.clone(), &stopped)?;
@@ -233,9 +262,13 @@ impl RunningCollector {
         }
         metrics.set_certificate(validity);
         metrics.follow_telemetry(&config.metrics, &names, &stores);
+        metrics.follow_traffic(&config.metrics, &names, &stores);
+        let alert_deliveries = alerts::start_deliveries(config, page_url, &alerts)?;
+        let alert_rules = alerts::AlertFollower::start(rules, &alerts, &stores, &names)?;
         let membership = match (&config.cluster, cluster) {
             (Some(of), Some(cluster)) => {
-                Some(cluster::join_cluster(of, config, listen, metrics.scrape_address(), &device, cluster)?)
+                let scraped = metrics.scrape_address();
+                Some(cluster::join_cluster(of, config, listen, scraped, &device, cluster, follow_view)?)
             }
             _ => None,
         };
@@ -259,6 +292,9 @@ impl RunningCollector {
             metrics,
             health,
             epochs,
+            alerts,
+            alert_rules,
+            alert_deliveries,
             exporters,
             membership,
             names,
@@ -294,6 +330,11 @@ impl RunningCollector {
     /// Answers queries; implements [`dta_rpc::Ask`] in this process, too.
     pub fn service(&self) -> &CollectorService {
         &self.service
+    }
+
+    /// The alerts of its rules, for whoever shows and delivers them.
+    pub fn alerts(&self) -> &Arc<AlertBoard> {
+        &self.alerts
     }
 
     pub fn sessions(&self) -> &Arc<CollectorSessions> {
@@ -344,6 +385,8 @@ impl RunningCollector {
         drop(self.metrics);
         #[cfg(feature = "web")]
         drop(self.page);
+        drop(self.alert_rules);
+        drop(self.alert_deliveries);
         // They follow lists, which end with the service.
         if let Some(exporters) = self.exporters
             && tokio::time::timeout(EXPORTS, exporters.stop_exporters()).await.is_err()
@@ -388,13 +431,13 @@ impl RunningCollector {
 }
 
 /// What epochs observe of sessions and the NIC.
-struct Observed {
+struct ObservedTraffic {
     sessions: Arc<CollectorSessions>,
     nic: Arc<dyn Nic>,
     cluster: Option<Arc<ClusterMembership>>,
 }
 
-impl StoreTraffic for Observed {
+impl StoreTraffic for ObservedTraffic {
     fn store_writers(&self, store: &str, generation: u64) -> Writers {
         self.sessions.store_writers(store, generation)
     }
@@ -421,7 +464,7 @@ impl StoreTraffic for Observed {
 async fn begin_epochs(
     config: &Config,
     stores: &Arc<ServedStores>,
-    traffic: Observed,
+    traffic: ObservedTraffic,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<Arc<Epochs>> {
     if config.epochs.is_empty() {
@@ -450,14 +493,17 @@ fn start_exports(
     names: &Arc<Names>,
     service: &CollectorService,
     metrics: &CollectorMetrics,
+    alerts: AlertFeeds,
 ) -> anyhow::Result<Option<Exporters>> {
     if !config.export.has_exporters() {
         return Ok(None);
     }
     let ask: Arc<dyn Ask> = Arc::new(service.clone());
-    let run = ExportOptions { names: names.clone(), ..ExportOptions::default() };
+    let traffic = Some(metrics.traffic_pages());
+    let (names, alerts) = (names.clone(), Some(alerts));
+    let run = ExportOptions { names, traffic, alerts, ..ExportOptions::default() };
     let exporters = Exporters::start(&config.export, &config.name, &ask, &metrics.export_pages(), run)?;
-    service.tell_exporters(exporters.exporter_counters());
+    service.add_exporters(exporters.exporter_counters());
     Ok(Some(exporters))
 }
 

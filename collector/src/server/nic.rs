@@ -1,11 +1,13 @@
 //! Opens the NIC that a configuration names. The only place where backends are chosen.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
 use dta_memory::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_memory::nic::{Nic, NicError, SOFT};
+
+use dta_proto::store::StoreSpec;
 
 use crate::config::{Config, MemoryBacking, RingUse, SoftLink};
 
@@ -24,7 +26,10 @@ pub(super) fn open_nic(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
         });
     }
     let soft = &config.soft;
-    let mut nic = SoftNicConfig::new(SocketAddrV4::new(soft.address, soft.port));
+    let mut nic = SoftNicConfig::new(SocketAddr::new(soft.address, soft.port));
+    // Batches may be as long as jumbo frames carry. Whether the network does, its links have to say.
+    let longest = config.stores.iter().map(StoreSpec::element_len).max().unwrap_or(0);
+    nic.responder.mtu = nic.responder.mtu.max(longest as u32);
     nic.counter_file = match &config.memory {
         MemoryBacking::Anonymous => None,
         MemoryBacking::Directory(dir) => Some(dir.join("nic.counters")),

@@ -5,7 +5,8 @@ use dta_files::config_file::changed_keys;
 use dta_proto::queue_pair::Purpose;
 use dta_proto::store::StoreSpec;
 
-use super::{Grpc, RunningCollector, check, notify, operators, serve_grpc};
+use super::{Grpc, RunningCollector, alerts, check, notify, operators, serve_grpc};
+use crate::alerts::deliver::check_receivers;
 use crate::config::Config;
 
 impl RunningCollector {
@@ -21,12 +22,15 @@ impl RunningCollector {
         let fixed = changed_fixed_keys(&self.config, new);
         ensure!(fixed.is_empty(), "{} {restart}", fixed.join(", "));
         let tls = check::checked_tls(new)?;
+        let rules = new.alerts.to_rules(&self.names)?;
+        check_receivers(&new.alerts).map_err(anyhow::Error::msg)?;
         if let Some(store) = new.epochs.keys().find(|name| self.stores.get(name).is_err()) {
             // Its thread would have to begin with it.
             bail!("store {store} (epoch) {restart}");
         }
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
+        check::check_path_mtu(&added, &self.device)?;
         let needs_atomics =
             |store: &&StoreSpec| store.kind.primitive().queue_pair_purpose() == Purpose::Atomic;
         if let (Some(store), false) = (added.iter().find(needs_atomics), self.device.atomics) {
@@ -43,6 +47,7 @@ impl RunningCollector {
             changed.push("the TLS files".into());
         }
         changed.extend(added.iter().map(|store| format!("store {} (new)", store.name)));
+        changed.extend((self.config.alerts != new.alerts).then(|| "alerts".to_owned()));
         if changed.is_empty() {
             return Ok(changed);
         }
@@ -80,6 +85,14 @@ impl RunningCollector {
             page.set_tls(super::web::load_page_tls(new)?);
         }
         self.metrics.follow_telemetry(&new.metrics, &self.names, &self.stores);
+        self.metrics.follow_traffic(&new.metrics, &self.names, &self.stores);
+        if self.config.alerts != new.alerts {
+            let page = self.page_url().unwrap_or_default();
+            self.alert_deliveries = alerts::start_deliveries(new, page, &self.alerts)?;
+        }
+        if self.config.alerts != new.alerts || !added.is_empty() {
+            self.alert_rules.change_rules(rules, &self.alerts, &self.stores, &self.names)?;
+        }
         if let Some(membership) = &self.membership {
             membership.has_stores_of(new);
         }

@@ -2,8 +2,9 @@
 //! counters.
 
 use dta_proto::control::{
-    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse,
-    ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest,
+    FlowsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, TailRequest,
 };
 use dta_rpc::{Ask, ClientError, QueryAnswers, Question, Series, Span, TailMessages};
 
@@ -59,6 +60,14 @@ impl Ask for CollectorService {
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         self.check_list(&request.store, request.list)?;
         self.memory.stream_entries(request).await
+    }
+
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        self.memory.fetch_flows(request).await
+    }
+
+    async fn fetch_alerts(&self, request: AlertsRequest) -> Result<AlertsResponse, ClientError> {
+        Ok(self.alerts.answer(request))
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

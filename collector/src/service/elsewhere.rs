@@ -88,9 +88,6 @@ impl CollectorService {
     }
 
     /// The part of each store that is here.
-    ///
-    /// # Errors
-    /// This collector cannot tell.
     pub(super) fn local_placement(&self, shared: &SharingClaims) -> Result<PlacementResponse, AskError> {
         let cluster = self.cluster.as_deref();
         if let Some(cluster) = cluster {

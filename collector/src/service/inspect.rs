@@ -38,6 +38,7 @@ impl CollectorService {
         let mut all = self.sessions.session_counters().named_counters();
         all.extend(self.memory.named_counters());
         all.extend(self.connections.named_counters());
+        all.extend(self.alerts.counters().named_counters());
         #[cfg(feature = "web")]
         all.extend(self.web.named_counters());
         for (sink, counters) in self.exporters.get().into_iter().flatten() {

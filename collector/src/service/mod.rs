@@ -23,15 +23,16 @@ use dta_memory::nic::Nic;
 use dta_memory::store::ServedStores;
 use dta_proto::control::collector_server::{Collector, CollectorServer};
 use dta_proto::control::{
-    EndSessionRequest, EndSessionResponse, EntriesRequest, EpochsRequest, EpochsResponse,
-    ListSessionsRequest, ListSessionsResponse, ListStoresRequest, ListStoresResponse, OpenSessionRequest,
-    PlacementRequest, PlacementResponse, QueryRequest, QueryResponse, QuerySeriesRequest,
-    QuerySeriesResponse, ReadMemoryRequest, ReadMemoryResponse, RenewSessionRequest, Session,
-    StatisticsRequest, StatisticsResponse, TailRequest,
+    AlertsRequest, AlertsResponse, EndSessionRequest, EndSessionResponse, EntriesRequest, EpochsRequest,
+    EpochsResponse, FlowsRequest, FlowsResponse, ListSessionsRequest, ListSessionsResponse,
+    ListStoresRequest, ListStoresResponse, OpenSessionRequest, PlacementRequest, PlacementResponse,
+    QueryRequest, QueryResponse, QuerySeriesRequest, QuerySeriesResponse, ReadMemoryRequest,
+    ReadMemoryResponse, RenewSessionRequest, Session, StatisticsRequest, StatisticsResponse, TailRequest,
 };
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::{Request, Response, Status};
 
+use crate::alerts::AlertBoard;
 use crate::answers::Memory;
 use crate::cluster::ClusterMembership;
 use crate::config::CollectorLimits;
@@ -53,6 +54,7 @@ pub struct CollectorService {
     rules: Arc<Rules>,
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
     exporters: Arc<OnceLock<OfSinks>>,
+    alerts: Arc<AlertBoard>,
     #[cfg(feature = "web")]
     web: Arc<dta_web::WebCounters>,
     /// Its place in a cluster, if it is in one.
@@ -84,6 +86,7 @@ impl CollectorService {
             rules: Arc::new(Rules { operators: Vec::new(), sessions: limits.sessions_per_certificate }),
             connections: Arc::default(),
             exporters: Arc::default(),
+            alerts: Arc::default(),
             #[cfg(feature = "web")]
             web: Arc::default(),
             cluster: None,
@@ -119,8 +122,17 @@ impl CollectorService {
         Self { web, ..self }
     }
 
+    /// Answers with these alerts, and adds their counters to the service's own.
+    pub fn with_alerts(self, alerts: Arc<AlertBoard>) -> Self {
+        Self { alerts, ..self }
+    }
+
+    pub fn alerts(&self) -> &Arc<AlertBoard> {
+        &self.alerts
+    }
+
     /// Adds these counters of exporters to the service's own, by sink; only the first call counts.
-    pub fn tell_exporters(&self, counters: OfSinks) {
+    pub fn add_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
     }
 
@@ -169,12 +181,11 @@ impl CollectorService {
     }
 }
 
-/// What a method of the service takes.
 pub(crate) fn describe_method(path: &str) -> Method {
     match path.strip_prefix("/dta.v1.Collector/") {
         Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
         // There may be many counters of nodes.
-        Some("Statistics") => Method::Large,
+        Some("Statistics" | "Flows" | "Alerts") => Method::Large,
         Some("Tail" | "Entries") => Method::Tail,
         _ => Method::Ordinary,
     }
@@ -263,6 +274,14 @@ impl Collector for CollectorService {
         request: Request<EntriesRequest>,
     ) -> Result<Response<Self::EntriesStream>, Status> {
         tail::start_entries(self, request).await.map(Response::new)
+    }
+
+    async fn flows(&self, request: Request<FlowsRequest>) -> Result<Response<FlowsResponse>, Status> {
+        to_grpc_response(Ask::fetch_flows(self, request.into_inner()).await)
+    }
+
+    async fn alerts(&self, request: Request<AlertsRequest>) -> Result<Response<AlertsResponse>, Status> {
+        to_grpc_response(Ask::fetch_alerts(self, request.into_inner()).await)
     }
 
     async fn statistics(

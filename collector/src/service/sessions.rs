@@ -115,7 +115,8 @@ impl CollectorService {
 
     /// The session with its keys, for its translator only.
     fn session_message(&self, session: GrantedSession) -> Result<control::Session, Status> {
-        let device = self.nic.describe_device();
+        let mtu = self.nic.describe_device().mtu;
+        let endpoint = self.nic.endpoint_for_peer(session.lease.translator.ip);
         let mut regions = Vec::with_capacity(session.grant.regions.len());
         for region in &session.grant.regions {
             let store = self.stores.get(&region.store).map_err(status::from_store_error)?;
@@ -133,7 +134,7 @@ impl CollectorService {
             name: session.lease.name,
             generation: session.lease.generation,
             resumed: session.resumed,
-            collector: Some((&device.endpoint).into()),
+            collector: Some((&endpoint).into()),
             queue_pairs: session
                 .grant
                 .queue_pairs
@@ -163,7 +164,7 @@ impl CollectorService {
                 .map(|p| control::ReporterPosition { reporter: p.reporter.into(), sequence: p.sequence })
                 .collect(),
             lease_seconds: session.lease.lease.map_or(0, |l| l.as_secs() as u32),
-            mtu: device.mtu,
+            mtu,
             translator: Some((&session.lease.translator).into()),
             ring: None,
             stores_offered: u32::try_from(self.stores.current_stores().len()).unwrap_or(u32::MAX),

@@ -127,7 +127,7 @@ pub enum Writers {
 }
 
 /// Least interval between log lines about left-out statistics of one session: they come again with each renewal.
-const TELL_EVERY: Duration = Duration::from_secs(300);
+const LOG_EVERY: Duration = Duration::from_secs(300);
 
 pub struct CollectorSessions {
     nic: Arc<dyn Nic>,
@@ -143,7 +143,6 @@ pub struct CollectorSessions {
     files: SessionFiles,
 }
 
-/// What is known of other collectors.
 struct KnownSharing {
     shared: Arc<SharingClaims>,
     /// Whether it has changes that are not in the file.
@@ -176,7 +175,7 @@ struct LockedSessions {
     /// Whether the file has leases that ended, or never began.
     leases_dirty: bool,
     /// By session, when left-out statistics were last logged.
-    told_left_out: BTreeMap<String, Instant>,
+    logged_left_out: BTreeMap<String, Instant>,
     /// By session, how its frames travel, in its translator's words.
     frames_by: BTreeMap<String, String>,
     /// Sessions whose translator has said goodbye.
@@ -187,7 +186,7 @@ struct LockedSessions {
 }
 
 /// A lease that was inserted, and must still be written ([`CollectorSessions::settle_lease`]).
-struct Entered<'a> {
+struct UnsettledLease<'a> {
     lease: Lease,
     replaced: Option<Lease>,
     made: NewGrant,
@@ -201,9 +200,9 @@ struct Entered<'a> {
 }
 
 /// The outcome of a renewal.
-enum Renewed {
+enum RenewalOutcome {
     AsItWas(Box<GrantedSession>),
-    Changed(Box<Entered<'static>>),
+    Changed(Box<UnsettledLease<'static>>),
 }
 
 impl LockedSessions {
@@ -214,14 +213,16 @@ impl LockedSessions {
         self.counters.statistics_left_out += bad as u64;
         self.counters.statistics_no_room += no_room as u64;
         self.statistics_dirty = true;
-        let told = self.told_left_out.get(session);
-        if bad + no_room > 0 && told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_EVERY) {
+        let logged_at = self.logged_left_out.get(session);
+        if bad + no_room > 0
+            && logged_at.is_none_or(|logged_at| now.saturating_duration_since(*logged_at) >= LOG_EVERY)
+        {
             tracing::warn!(
                 %session, bad, no_room,
                 "statistics of nodes are left out: a name is not valid or they have too many counters (bad), or there is no room \
                  for more nodes and counters (no_room; docs/counters.md)"
             );
-            self.told_left_out.insert(session.to_owned(), now);
+            self.logged_left_out.insert(session.to_owned(), now);
         }
     }
 
@@ -372,7 +373,7 @@ impl CollectorSessions {
         inner: &mut LockedSessions,
         request: &'a OpenRequest,
         now: Instant,
-    ) -> Result<Entered<'a>, SessionError> {
+    ) -> Result<UnsettledLease<'a>, SessionError> {
         self.expire_sessions(inner, now);
         let stores = self.stores.current_stores();
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
@@ -428,18 +429,18 @@ impl CollectorSessions {
         former: Option<Grant>,
         rebuilt: u64,
         opens: Option<&'a OpenRequest>,
-    ) -> Entered<'a> {
+    ) -> UnsettledLease<'a> {
         let replaced = inner.leases.get(&lease.name).cloned();
         inner.leases.insert(lease.clone());
         inner.unsettled.insert(lease.name.clone(), made.grant.clone());
         let file = self.directory.as_ref().map(|dir| inner.encode_leases(dir)).transpose();
-        Entered { lease, replaced, made, former, rebuilt, opens, file }
+        UnsettledLease { lease, replaced, made, former, rebuilt, opens, file }
     }
 
     /// Writes an inserted lease, then gives its session what was made for it: nobody may use what a restarted
     /// collector would not know. If it cannot be written, everything is rolled back.
-    fn settle_lease(&self, entered: Entered<'_>) -> Result<GrantedSession, SessionError> {
-        let Entered { lease, replaced, made, former, rebuilt, opens, file } = entered;
+    fn settle_lease(&self, entered: UnsettledLease<'_>) -> Result<GrantedSession, SessionError> {
+        let UnsettledLease { lease, replaced, made, former, rebuilt, opens, file } = entered;
         let written = file.and_then(|file| match (&self.directory, file) {
             (Some(dir), Some((change, bytes))) => self.files.write_leases(dir, change, &bytes),
             _ => Ok(()),
@@ -522,8 +523,8 @@ impl CollectorSessions {
         let renewed =
             self.renew_entered(&mut self.lock_settled(name), name, caller, generation, statistics, now);
         let result = match renewed {
-            Ok(Renewed::AsItWas(session)) => Ok(*session),
-            Ok(Renewed::Changed(entered)) => self.settle_lease(*entered),
+            Ok(RenewalOutcome::AsItWas(session)) => Ok(*session),
+            Ok(RenewalOutcome::Changed(entered)) => self.settle_lease(*entered),
             Err(error) => Err(error),
         };
         let mut inner = self.lock_sessions();
@@ -542,7 +543,7 @@ impl CollectorSessions {
         generation: u64,
         statistics: &[NodeCounters],
         now: Instant,
-    ) -> Result<Renewed, SessionError> {
+    ) -> Result<RenewalOutcome, SessionError> {
         self.expire_sessions(inner, now);
         let mut lease = inner.leases.renew_lease(name, caller, generation, now)?.clone();
         if !statistics.is_empty() {
@@ -563,12 +564,12 @@ impl CollectorSessions {
         if !made.changed {
             let (grant, positions, reporters) = (made.grant, Vec::new(), Vec::new());
             let session = GrantedSession { lease, resumed: true, grant, positions, reporters };
-            return Ok(Renewed::AsItWas(Box::new(session)));
+            return Ok(RenewalOutcome::AsItWas(Box::new(session)));
         }
         lease.generation = inner.leases.next_generation();
         let kept = old.as_ref().map_or(0, |old| made.grant.queue_pairs_in_common(old));
         let rebuilt = (made.grant.queue_pairs.len() - kept) as u64;
-        Ok(Renewed::Changed(Box::new(self.enter_lease(inner, lease, made, old, rebuilt, None))))
+        Ok(RenewalOutcome::Changed(Box::new(self.enter_lease(inner, lease, made, old, rebuilt, None))))
     }
 
     /// Revokes the keys that a session no longer uses, now that its translator works with this
@@ -735,7 +736,7 @@ impl CollectorSessions {
     fn remove_session(&self, inner: &mut LockedSessions, name: &str, word: bool) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
-        inner.told_left_out.remove(name);
+        inner.logged_left_out.remove(name);
         inner.frames_by.remove(name);
         inner.left.remove(name);
         inner.statistics.end_session(name);

@@ -11,7 +11,6 @@ pub(super) const BURST: u32 = 8;
 /// Time until another one is allowed.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 
-/// The rebuilds that a session has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rebuilds {
     left: u32,

@@ -27,11 +27,7 @@ pub enum StateError {
     File { path: PathBuf, action: &'static str, source: std::io::Error },
     /// The file is not valid.
     #[error("{}: {reason}; remove it to start without its sessions and statistics", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 /// Replaces the file by `value`: readers see the old or the new one, complete.

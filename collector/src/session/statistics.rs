@@ -191,7 +191,6 @@ impl SessionStatistics {
         all
     }
 
-    /// The nodes, to be saved.
     pub(super) fn nodes(&self) -> &Nodes {
         &self.nodes
     }
@@ -330,7 +329,6 @@ impl SessionStatistics {
             .collect()
     }
 
-    /// The sums of all nodes, by session and node.
     pub fn node_sums(&self, now: SystemTime) -> Vec<NodeSums> {
         self.nodes
             .0

@@ -267,7 +267,13 @@ async fn a_translator_that_does_not_confirm_keeps_an_epoch_open_until_its_lease_
 async fn damage_in_a_history_is_named_in_the_log_and_counted_and_the_rest_is_answered() {
     let world = World::new(1000);
     let mut collector = world.start();
-    until("three epochs are written", || world.kept().len() >= 3);
+    // Each with something of its own: without, it would have no commit.
+    let mut written = 0;
+    until("three epochs are written", || {
+        written += 1;
+        world.write(7, &value(written));
+        world.kept().len() >= 3
+    });
     collector.child.kill().unwrap();
     collector.child.wait().unwrap();
     let kept = world.kept();

@@ -290,7 +290,7 @@ async fn stores_memory_and_statistics() {
     let (server, client) = start(&config()).await;
     (0..50_000).for_each(|i| write_flow(&server, &key(i), &[7; 12]));
     let stores = client.fetch_stores().await.unwrap();
-    assert_eq!(stores.len(), 15);
+    assert_eq!(stores.len(), 16);
     let flows = &stores[0];
     assert_eq!(flows.store.as_ref().unwrap().name, "flows");
     assert_eq!((flows.capacity, flows.length), (1 << 20, 16 << 20));
@@ -326,7 +326,7 @@ async fn sessions() {
     write_batch(&server, 2);
     let session = client.open_session(open_request("t", 50)).await.unwrap();
     assert!(!session.resumed && session.generation > 0 && session.lease_seconds == 30 && session.mtu >= 256);
-    assert_eq!(session.regions.len(), 15);
+    assert_eq!(session.regions.len(), 16);
     for region in &session.regions {
         assert_eq!(region.address % region.length, 0, "address = base | offset");
     }
@@ -342,7 +342,10 @@ async fn sessions() {
     );
     assert!(session.queue_pairs[1].max_dest_rd_atomic > 0);
     let all = |store: &str, count| control::ListRange { store: store.into(), first: 0, count };
-    assert_eq!(session.lists, [all("events", 16), all("int-events", 4), all("trace-events", 4)]);
+    assert_eq!(
+        session.lists,
+        [all("events", 16), all("int-events", 4), all("flow-records", 4), all("trace-events", 4)]
+    );
     assert_eq!(session.positions, [control::ListPosition { store: "events".into(), list: 3, sequence: 2 }]);
 
     let node = control::NodeStatistics {

@@ -187,7 +187,7 @@ async fn a_client_comes_through_silent_connections() {
             .await
     };
     let stores = tokio::time::timeout(Duration::from_secs(60), ask).await.expect("an answer").unwrap();
-    assert_eq!(stores.len(), 15);
+    assert_eq!(stores.len(), 16);
     server.shut_down().await.unwrap();
 }
 

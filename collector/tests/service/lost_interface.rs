@@ -1,5 +1,6 @@
 //! A collector whose NIC loses its interface.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ fn a_nic_whose_interface_is_gone_says_so_and_ends_the_collector() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ended = runtime.block_on(async {
             let open = || {
-                let config = SoftNicConfig::new("10.9.0.2:4791".parse().unwrap());
+                let config = SoftNicConfig::new(SocketAddr::from(([10, 9, 0, 2], 4791)));
                 let nic = SoftNic::with_wire(config, &"packet:far".parse().unwrap())?;
                 Ok(Arc::new(nic) as Arc<dyn Nic>)
             };

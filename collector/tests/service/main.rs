@@ -1,5 +1,6 @@
 //! The gRPC service against real servers in this process, with the software NIC.
 
+mod alert_delivery;
 mod both_sides;
 mod calls;
 mod common;

@@ -32,7 +32,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     let old = Config { memory: MemoryBacking::Directory(dir.path().join("m")), ..config() };
     let (mut server, mut client) = start(&old).await;
     let session = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!((session.regions.len(), session.stores_offered), (15, 15));
+    assert_eq!((session.regions.len(), session.stores_offered), (16, 16));
     let mut follows = client
         .tail_list(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() })
         .await
@@ -44,7 +44,7 @@ async fn stores_that_were_added_are_served_and_granted() {
     assert_eq!(server.reload_config(&new).await.unwrap(), ["store more (new)"]);
     assert_ne!(client.placement().await.unwrap().version, placed);
     assert_eq!(server.reload_config(&new).await.unwrap(), Vec::<String>::new());
-    assert_eq!(stores(&client).await, 16);
+    assert_eq!(stores(&client).await, 17);
     assert!(dir.path().join("m/more.region").exists());
     // The translator learns of it when it renews, and gets it when it opens its session again: with
     // the queue pairs that it has.
@@ -60,9 +60,9 @@ async fn stores_that_were_added_are_served_and_granted() {
             answer => break answer.unwrap(),
         }
     };
-    assert_eq!((renewed.regions.len(), renewed.stores_offered), (15, 16));
+    assert_eq!((renewed.regions.len(), renewed.stores_offered), (16, 17));
     let again = client.open_session(open_request("t", 0x21)).await.unwrap();
-    assert_eq!(again.regions.len(), 16);
+    assert_eq!(again.regions.len(), 17);
     let numbers = |session: &dta_proto::control::Session| {
         session.queue_pairs.iter().map(|pair| pair.qpn).collect::<Vec<_>>()
     };
@@ -89,7 +89,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     let refused = server.reload_config(&new).await.unwrap_err().to_string();
     let keys = "collector.transport, store flows, store paths (removed) cannot change";
     assert!(refused.starts_with(keys), "{refused}");
-    assert_eq!(stores(&client).await, 15);
+    assert_eq!(stores(&client).await, 16);
     assert!(!dir.path().join("m/more.region").exists());
     let follow =
         || client.tail_list(TailRequest { store: "events".into(), list: 0, ..TailRequest::default() });
@@ -101,7 +101,7 @@ async fn what_cannot_change_is_named_and_then_nothing_changes() {
     new.stores.extend([more(), blocked]);
     std::fs::create_dir(dir.path().join("m/blocked.region")).unwrap();
     assert!(server.reload_config(&new).await.unwrap_err().is::<dta_memory::region::RegionError>());
-    assert_eq!(stores(&client).await, 15);
+    assert_eq!(stores(&client).await, 16);
     assert!(!dir.path().join("m/more.region").exists());
     server.shut_down().await.unwrap();
 }
@@ -150,7 +150,7 @@ async fn calls_go_on_while_it_changes() {
     for round in 0..50 {
         new.limits.tails_per_caller = 100 + round;
         assert_eq!(server.reload_config(&new).await.unwrap(), ["limits.tails_per_caller"]);
-        assert_eq!(stores(&client).await, 15);
+        assert_eq!(stores(&client).await, 16);
         tokio::time::sleep(Duration::from_millis(20)).await;
         // A call is made again a few times: no configuration ends before each reader has begun and ended a
         // call under it.

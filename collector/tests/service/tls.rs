@@ -163,7 +163,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     std::fs::write(&ground.tls.key, other).unwrap();
     let refused = server.reload_config(&ground.config()).await.unwrap_err().to_string();
     assert!(refused.contains("does not belong to the certificate"), "{refused}");
-    assert_eq!(ask(&good).await.unwrap(), 15);
+    assert_eq!(ask(&good).await.unwrap(), 16);
 
     let (cert, key) = ground.ca.issue(&["second.example"], |_| {});
     std::fs::write(&ground.tls.cert, cert).unwrap();
@@ -172,7 +172,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
     assert!(refusal(&good).await.contains("second.example"));
     let mut second = good.clone();
     second.tls.as_mut().unwrap().domain = Some("second.example".into());
-    assert_eq!(ask(&second).await.unwrap(), 15);
+    assert_eq!(ask(&second).await.unwrap(), 16);
     // Connected clients are asked to reconnect, and see the new certificate.
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while connected.fetch_stores().await.is_ok() {
@@ -187,7 +187,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let ground = Ground::new();
     let server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
-    assert_eq!(ask(&good).await.unwrap(), 15);
+    assert_eq!(ask(&good).await.unwrap(), 16);
 
     let with = |change: &dyn Fn(&mut ClientTls)| {
         let mut options = good.clone();
@@ -210,7 +210,7 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
     let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
     assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
 
-    assert_eq!(ask(&good).await.unwrap(), 15, "none of these harmed it");
+    assert_eq!(ask(&good).await.unwrap(), 16, "none of these harmed it");
     server.shut_down().await.unwrap();
 
     // TLS to a collector that has none.

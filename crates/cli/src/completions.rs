@@ -30,7 +30,6 @@ enum CompletionKind {
     Host,
 }
 
-/// The script of a program for a shell.
 pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();

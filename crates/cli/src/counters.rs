@@ -12,7 +12,6 @@ pub struct NodeCountersDocument {
     pub stage: String,
     /// The session that handed in the counters; `null` if the node itself was queried.
     pub session: Option<String>,
-    /// Age of the counters in seconds.
     pub age_seconds: f64,
     /// Each counter by its name (docs/counters.md).
     pub counters: BTreeMap<String, u64>,

@@ -45,9 +45,6 @@ pub fn print_line(text: impl Display) -> io::Result<()> {
 
 /// The end of `check-config`: prints the resulting configuration as a file, and on standard error the
 /// warnings and that it is valid.
-///
-/// # Errors
-/// As [`print_line`].
 pub fn configuration_is_good(text: &str, warnings: &[String]) -> anyhow::Result<CommandStatus> {
     print_line(text.trim_end())?;
     for warning in warnings {

@@ -31,9 +31,6 @@ pub fn format_short(rate: f64) -> String {
 }
 
 /// Reads a count from 1 as [`format_short`] writes it: `250k`, `1.5M`, `10G`, or all of its digits.
-///
-/// # Errors
-/// What it must be, in words.
 pub fn parse_short(text: &str) -> Result<u64, String> {
     let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
     let scaled = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
@@ -47,12 +44,10 @@ pub fn parse_short(text: &str) -> Result<u64, String> {
     count.filter(|count| *count > 0).ok_or_else(|| "must be a count such as 1000000, 250k or 1.5M".to_owned())
 }
 
-/// A share in per cent.
 pub fn format_percent(share: f64) -> String {
     format!("{:.2} %", 100.0 * share)
 }
 
-/// Bytes in a readable unit.
 pub fn format_bytes(n: u64) -> String {
     let (mut value, mut unit) = (n as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB"] {

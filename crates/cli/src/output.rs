@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::print_line;
 
-/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
     /// For people
@@ -29,15 +28,11 @@ pub struct OutputFlag {
 }
 
 impl OutputFlag {
-    /// Whether it is for programs.
     pub fn is_json(self) -> bool {
         self.output == OutputFormat::Json
     }
 
     /// Prints a document for programs, or the text from `text` for people.
-    ///
-    /// # Errors
-    /// As [`crate::print_line`].
     pub fn print_document<T: Serialize>(
         self,
         document: &T,
@@ -51,25 +46,14 @@ impl OutputFlag {
 }
 
 /// Prints a JSON document on several lines.
-///
-/// # Errors
-/// As [`crate::print_line`].
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_line(serde_json::to_string_pretty(document)?)?)
 }
 
-/// Prints a JSON document on one line.
-///
-/// # Errors
-/// As [`crate::print_line`].
 pub fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_line(serde_json::to_string(document)?)?)
 }
 
-/// Writes a JSON document to a file.
-///
-/// # Errors
-/// The system's error, with the file's name.
 pub fn json_file(path: &Path, document: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(document)? + "\n";
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

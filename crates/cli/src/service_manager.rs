@@ -58,7 +58,6 @@ impl ServiceManager {
         Ok(ServiceManager { to: Some((own, address)), watchdog })
     }
 
-    /// Whether there is a manager.
     pub fn is_present(&self) -> bool {
         self.to.is_some()
     }

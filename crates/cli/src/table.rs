@@ -46,7 +46,6 @@ impl Cell {
     }
 }
 
-/// The output that a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputStyle {
     /// Width of the terminal; `None` if there is none.

@@ -24,9 +24,6 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
 }
 
 /// Clears the screen, if standard output is a terminal that can. `false` if not.
-///
-/// # Errors
-/// The system's error.
 pub fn clear_screen() -> io::Result<bool> {
     let has_screen = io::stdout().is_terminal() && !is_dumb_terminal(std::env::var("TERM").ok().as_deref());
     if has_screen {

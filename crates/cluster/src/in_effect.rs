@@ -74,8 +74,8 @@ impl InEffect {
     pub fn begin_epoch(&mut self, store: &str, generation: u64, moment: u64) {
         let Some(of) = self.of_epochs.get_mut(store) else { return };
         let by = placement_deadline(moment, of.length);
-        let heard = |placement: &&Arc<ClusterPlacement>| placement.since <= by;
-        if let Some(placement) = self.recent.iter().rev().find(heard)
+        let is_known = |placement: &&Arc<ClusterPlacement>| placement.since <= by;
+        if let Some(placement) = self.recent.iter().rev().find(is_known)
             && placement.version > of.placement.version
         {
             of.before = of.placement.version;

@@ -68,7 +68,10 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![insert(&with(store(KW), "/queue_pair", "atomic"))], "the queue pair for writes"),
         (vec![insert(&with(entry("queue-pair", "purpose", "write"), "/remote_qpn", 1 << 24))], "24 bits"),
         (vec![insert(&with(entry("queue-pair", "purpose", "atomic"), "/transport", "uc"))], "needs RC"),
-        (vec![insert(&with(entry("queue-pair", "purpose", "write"), "/source/ip", "::1"))], "IPv6"),
+        (
+            vec![insert(&with(entry("queue-pair", "purpose", "write"), "/source/ip", "::1"))],
+            "of one IP version",
+        ),
         (vec![insert(&with(entry("lists", "first", 4), "/count", 5))], "lists 4 to 8"),
         (vec![insert(&with(entry("lists", "first", 4), "/first", 3))], "list 4 of store 2 is named twice"),
         (vec![insert(&with(entry("lists", "first", 4), "/store", KW))], "no append store"),

@@ -22,7 +22,6 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Takes one token, if available.
     pub(crate) fn take(&mut self, now: u64, rate: Rate) -> bool {
         let earned_at = self.earned_at.max(now) + rate.interval;
         let allowed = earned_at - now <= rate.interval * rate.burst;

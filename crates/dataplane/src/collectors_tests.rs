@@ -1,7 +1,7 @@
 //! One engine, two collectors: each has its own queue pairs, and nothing at one affects the other.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::buckets::{self, Buckets};
 use dta_proto::key::Key;
@@ -135,7 +135,7 @@ fn accepted(bench: &Bench) -> u64 {
 
 fn to(frames: &[Vec<u8>], destination: Ipv4Addr) -> Vec<Vec<u8>> {
     let goes =
-        |frame: &&Vec<u8>| Received::parse_packet(frame).unwrap().ipv4.destination_address() == destination;
+        |frame: &&Vec<u8>| Received::parse_packet(frame).unwrap().addresses.destination() == destination;
     frames.iter().filter(goes).cloned().collect()
 }
 
@@ -158,10 +158,10 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
     assert_eq!(frames.len(), expected(0).len() + expected(1).len());
 
     // What that means: queue pairs, keys and sequences of PSNs of its own.
-    let mut psns: BTreeMap<(Ipv4Addr, u32), Vec<u32>> = BTreeMap::new();
+    let mut psns: BTreeMap<(IpAddr, u32), Vec<u32>> = BTreeMap::new();
     for frame in &frames {
         let received = Received::parse_packet(frame).unwrap();
-        let (bth, to) = (received.roce.base_header(), received.ipv4.destination_address());
+        let (bth, to) = (received.roce.base_header(), received.addresses.destination());
         psns.entry((to, bth.dest_qp)).or_default().push(bth.psn.get());
         let (va, rkey) = match received.roce.atomic_header() {
             Some(atomic) => (atomic.va, atomic.rkey),
@@ -172,7 +172,8 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
         assert_eq!(rkey, 0x1000 + u32::from(store));
     }
     let pairs: Vec<_> = psns.keys().copied().collect();
-    assert_eq!(pairs, [(FIRST, 0x11), (FIRST, 0x12), (SECOND, 0x51), (SECOND, 0x52)]);
+    let expected = [(FIRST, 0x11), (FIRST, 0x12), (SECOND, 0x51), (SECOND, 0x52)];
+    assert_eq!(pairs, expected.map(|(to, qpn)| (IpAddr::V4(to), qpn)));
     for ((to, _), psns) in psns {
         let start = if to == SECOND { 500 } else { 0xff_fffe };
         let next = |n| Psn::new(start).wrapping_add(n as u32).get();
@@ -263,6 +264,10 @@ fn what_was_held_for_a_collector_that_is_taken_away_is_lost_and_goes_to_no_other
 
 /// An ACK to a queue pair of the translator, from an address.
 fn ack(from: Ipv4Addr, qpn: u32, psn: u32) -> Vec<u8> {
+    ack_by_route(&FrameRoute::new(from, TRANSLATOR, qpn), qpn, psn)
+}
+
+fn ack_by_route(route: &FrameRoute, qpn: u32, psn: u32) -> Vec<u8> {
     let repr = RoceRepr {
         bth: Bth::new(Opcode::RcAtomicAck, qpn, Psn::new(psn), false),
         reth: None,
@@ -273,8 +278,51 @@ fn ack(from: Ipv4Addr, qpn: u32, psn: u32) -> Vec<u8> {
         payload: &[],
     };
     let mut bytes = [0; 100];
-    let len = FrameRoute::new(from, TRANSLATOR, qpn).write_frame(&repr, &mut bytes).unwrap();
+    let len = route.write_frame(&repr, &mut bytes).unwrap();
     bytes[..len].to_vec()
+}
+
+#[test]
+fn over_ipv6_frames_differ_in_their_headers_alone_and_answers_count() {
+    let [ours, theirs] = ["fd00::2", "fd00::1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    let ipv4 = with(common(), entries_of(0, Transport::Rc));
+    let ipv6: Vec<DataPlaneEntry> = ipv4
+        .entries()
+        .cloned()
+        .map(|entry| match entry {
+            DataPlaneEntry::QueuePair(mut pair) => {
+                (pair.source.ip, pair.destination.ip) = (ours, theirs);
+                DataPlaneEntry::QueuePair(pair)
+            }
+            other => other,
+        })
+        .collect();
+    let (mut over_ipv4, mut bench) = (bench(&ipv4), bench(&ipv6.into()));
+    let transports = |frames: &[Vec<u8>], header: usize| {
+        frames.iter().map(|frame| frame[header..frame.len() - 4].to_vec()).collect::<Vec<_>>()
+    };
+    let reports = reports(&mut over_ipv4, 0);
+    let expected = transports(&frames(&mut over_ipv4, &reports), 28);
+    let sent = frames(&mut bench, &reports);
+    assert_eq!(transports(&sent, 48), expected);
+    for frame in &sent {
+        let addresses = Received::parse_packet(frame).unwrap().addresses;
+        assert_eq!((addresses.source(), addresses.destination()), (ours, theirs));
+    }
+    let outstanding = |bench: &Bench| {
+        let pairs = bench.engine.queue_pairs();
+        pairs.iter().find(|pair| pair.purpose == Purpose::Atomic).map(|pair| pair.outstanding)
+    };
+    let before = outstanding(&bench).unwrap();
+    assert!(before > 0);
+    let mut answer = |from: IpAddr| {
+        let route = FrameRoute::from_addresses(from, ours, 0x112).unwrap();
+        let packet = ack_by_route(&route, 0x112, 0xff_fffe);
+        bench.engine.handle_answers(0, [&*packet], &mut EngineOutput::default());
+        outstanding(&bench).unwrap()
+    };
+    assert_eq!(answer("fd00::9".parse().unwrap()), before, "of a stranger");
+    assert!(answer(theirs) < before);
 }
 
 #[test]
@@ -389,7 +437,7 @@ fn keys(at: u8) -> [Vec<Key>; 2] {
 pub(super) fn places(frames: &[Vec<u8>]) -> Vec<(u8, u64, u32)> {
     let place = |frame: &Vec<u8>| {
         let received = Received::parse_packet(frame).unwrap();
-        let collector = u8::from(received.ipv4.destination_address() == SECOND);
+        let collector = u8::from(received.addresses.destination() == SECOND);
         match received.roce.atomic_header() {
             Some(atomic) => (collector, atomic.va, atomic.rkey),
             None => received.roce.rdma_header().map(|reth| (collector, reth.va, reth.rkey)).unwrap(),

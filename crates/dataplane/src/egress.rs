@@ -1,4 +1,4 @@
-//! From operations to frames: queue pairs, templates, and the reports lost with a queue pair.
+//! From operations to frames or work requests: queue pairs, templates, and the reports lost with a queue pair.
 //!
 //! A store's region may be replaced while operations for it are in flight. An operation that was sent goes to
 //! the region and rkey it was sent for as long as it keeps its PSN: a PSN always means one operation at one
@@ -78,6 +78,8 @@ pub(crate) struct Egress {
     next_group: u32,
     timing: Timing,
     reference: bool,
+    /// Whether operations leave as work requests for an RDMA device.
+    posts: bool,
 }
 
 /// What a requester needs to make frames and count losses.
@@ -101,7 +103,7 @@ impl Depart for Sink<'_> {
         };
         match frames {
             Some(frames) => {
-                frames.write_departure(&departure, &mut self.out.frames);
+                frames.write_departure(&departure, self.out);
                 self.counters.count_frames(frames.counter, 1);
             }
             None if !self.depart_otherwise(&departure) => return,
@@ -129,14 +131,14 @@ impl Sink<'_> {
         if departure.action != OperationEffect::IDLE
             && let Some(frames) = former()
         {
-            frames.write_departure(departure, &mut self.out.frames);
+            frames.write_departure(departure, self.out);
             self.counters.count_frames(frames.counter, 1);
             return true;
         }
         // A removed store takes its operations with it, so nothing else lacks a template.
         debug_assert!(departure.action == OperationEffect::IDLE);
         let Some(idle) = self.idle else { return false };
-        idle.append_frame(departure, &mut self.out.frames);
+        idle.append_frame(departure, self.out);
         self.counters.frames += 1;
         self.counters.idle_frames += 1;
         true
@@ -152,7 +154,7 @@ fn encode_element(key: &Key, value: &[u8; VALUE_LEN]) -> [u8; CHECKSUM_LEN + VAL
 }
 
 impl Egress {
-    pub(crate) fn new(timing: Timing, name_reports: bool) -> Self {
+    pub(crate) fn new(timing: Timing, name_reports: bool, posts: bool) -> Self {
         Egress {
             pairs: Vec::new(),
             counted: Vec::new(),
@@ -165,6 +167,7 @@ impl Egress {
             next_group: 0,
             timing,
             reference: false,
+            posts,
         }
     }
 
@@ -196,6 +199,13 @@ impl Egress {
             Some(Some(frames)) => frames.pair,
             _ => pair_place::NONE,
         }
+    }
+
+    /// Operations for which the queue pair of the region at a place has room; without limit if it is missing, for then they
+    /// are lost whatever their number.
+    pub(crate) fn headroom_of(&self, store: usize) -> usize {
+        let pair = self.queue_pair(self.pair_place_of(store));
+        pair.map_or(usize::MAX, |pair| pair.requester.queue_headroom())
     }
 
     #[inline(always)] // on the path of every report: the closure has to melt into it
@@ -241,7 +251,7 @@ impl Egress {
         {
             for copy in 0..copies {
                 let (psn, offset) = (first.wrapping_add(copy.into()), offset_of(copy));
-                frames.append_frame(psn, false, action, offset, payload, &mut out.frames);
+                frames.append_frame(psn, false, action, offset, payload, out);
                 out.meta.push(FrameMeta { copy, ..meta });
             }
             self.counters.count_frames(frames.counter, copies.into());
@@ -349,7 +359,7 @@ impl Egress {
             for ((key, value), hash) in each {
                 let element = encode_element(key, value);
                 for copy in 0..copies {
-                    frames.write_element(psn, offset_of(*hash, copy), &element, &mut out.frames);
+                    frames.write_element(psn, offset_of(*hash, copy), &element, out);
                     out.meta.push(FrameMeta { copy, ..meta });
                     psn = psn.next();
                 }
@@ -410,6 +420,16 @@ impl Egress {
         let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
         let reports = self.losses.record_lost_frame(meta, &self.origins);
         self.counters.count_lost(LossCause::Injected, primitive, reports);
+    }
+
+    /// Counts a work request on UC that did not become a frame as lost. On RC it is kept here until it is acknowledged.
+    pub(crate) fn lose_request(&mut self, meta: &FrameMeta, cause: LossCause, out: &mut EngineOutput) {
+        let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
+        let reports = self.losses.record_lost_frame(meta, &self.origins);
+        self.counters.count_lost(cause, primitive, reports);
+        if self.name_reports {
+            out.lost.extend(self.origins.frame_origins(meta).map(|origin| (origin, meta.copy)));
+        }
     }
 
     /// Handles an answer for the queue pair at this place.
@@ -524,7 +544,7 @@ impl Egress {
             self.pairs.resize_with(at + 1, || None);
             self.counted.resize(at + 1, RequesterCounters::default());
         }
-        let idle = IdleFrames::new(entry);
+        let idle = IdleFrames::new(entry, self.posts);
         match &mut self.pairs[at] {
             Some(pair) => {
                 let old = &pair.entry;
@@ -563,6 +583,7 @@ impl Egress {
                     self.timing,
                 );
                 requester.set_reference(self.reference);
+                requester.set_resent_by_device(self.posts);
                 requester.counters = self.counted[at];
                 *none = Some(ActiveQueuePair { entry: entry.clone(), requester, idle });
             }
@@ -589,13 +610,18 @@ impl Egress {
     }
 
     pub(crate) fn set_templates(&mut self, stores: &[Option<&Store>]) {
-        let Self { pairs, counters, former, .. } = self;
+        let Self { pairs, counters, former, posts, .. } = self;
         let mut frames = |store: &Store| {
             let pair = pairs.get(usize::from(pair_place::place_for_store(store)))?.as_ref()?;
-            StoreFrames::new(&pair.entry, store, counters.place_of_store(&store.spec.name))
+            StoreFrames::new(&pair.entry, store, counters.place_of_store(&store.spec.name), *posts)
         };
         self.stores = stores.iter().map(|store| frames((*store)?)).collect();
         former.iter_mut().flatten().for_each(|former| former.frames = frames(&former.store));
+        for store in stores.iter().flatten() {
+            if let Some(Some(pair)) = pairs.get_mut(usize::from(pair_place::place_for_store(store))) {
+                pair.requester.widen_payloads(store.spec.element_len() as usize);
+            }
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Output: finished packets in the batches that links send, built from templates
-//! ([`dta_proto::wire::frame`]).
-
-use std::net::IpAddr;
+//! ([`dta_proto::wire::frame`]); or work requests for an RDMA device, which makes the frames itself.
 
 use dta_proto::batch::{Addresses, PacketBatch};
 use dta_proto::wire::frame::{FetchAddTemplate, FrameRoute, WriteImmTemplate, WriteTemplate};
@@ -13,13 +11,15 @@ use super::requester::{Departure, OperationEffect, Verb};
 use dta_proto::program::{ProgramQueuePair, Store, Transport};
 
 const BATCH: usize = 128;
-/// Packet size: the longest frame has 192 bytes.
+/// Packet size until a longer one comes: a frame of 128 bytes of payload has 192.
 const PACKET: usize = 240;
 
-/// Finished packets from the IPv4 header, in as many batches as needed. A link can send each batch as is.
+/// Finished packets from the IP header, in as many batches as needed. A link can send each batch as is.
 ///
 /// Packets are numbered from 0, continuing across [`PacketBatches::clear`]. The number is the packet's cookie in the
 /// batch, by which a fault injector reports its fate.
+///
+/// Slots have the length of the longest packet so far.
 #[derive(Debug)]
 pub struct PacketBatches {
     /// The first to `current` are in use, all but that one full.
@@ -27,16 +27,15 @@ pub struct PacketBatches {
     current: usize,
     /// Number of the next packet.
     next: u64,
+    /// Longest packet for which a new batch has room.
+    packet_len: usize,
 }
 
 impl Default for PacketBatches {
     fn default() -> Self {
-        PacketBatches { batches: vec![new_batch()], current: 0, next: 0 }
+        let batches = vec![PacketBatch::with_packet_capacity(BATCH, PACKET)];
+        PacketBatches { batches, current: 0, next: 0, packet_len: PACKET }
     }
-}
-
-fn new_batch() -> PacketBatch {
-    PacketBatch::with_packet_capacity(BATCH, PACKET)
 }
 
 impl PacketBatches {
@@ -71,23 +70,84 @@ impl PacketBatches {
     }
 
     /// Adds a UDP datagram of `len` bytes, headers included, and returns it for the caller to fill in; its
-    /// contents are arbitrary. Its headers must carry `addresses`.
+    /// contents are arbitrary. Its headers must carry `addresses`, which are left out for IPv6.
     #[inline(always)] // on the path of every frame
-    pub(crate) fn push(&mut self, len: usize, addresses: Addresses) -> &mut [u8] {
-        if self.batches[self.current].is_full() {
-            self.next_batch();
+    pub(crate) fn push(&mut self, len: usize, addresses: impl Into<Option<Addresses>>) -> &mut [u8] {
+        let batch = &self.batches[self.current];
+        if batch.is_full() || len > batch.packet_capacity() {
+            self.next_batch(len);
         }
         let number = self.next;
         self.next = number.wrapping_add(1);
         self.batches[self.current].add_datagram(len, addresses, number)
     }
 
+    /// Goes on in a batch that has room for a packet of `len` bytes.
     #[cold]
-    fn next_batch(&mut self) {
-        self.current += 1;
-        if self.current == self.batches.len() {
-            self.batches.push(new_batch());
+    fn next_batch(&mut self, len: usize) {
+        self.packet_len = self.packet_len.max(len);
+        self.current += usize::from(!self.batches[self.current].is_empty());
+        let is_wide = |batch: &PacketBatch| batch.packet_capacity() >= self.packet_len;
+        if !self.batches.get(self.current).is_some_and(is_wide) {
+            let batch = PacketBatch::with_packet_capacity(BATCH, self.packet_len);
+            self.batches.truncate(self.current);
+            self.batches.push(batch);
         }
+    }
+}
+
+/// An operation for an RDMA device to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRequest {
+    /// Place of its queue pair ([`crate::place_for_pair`]).
+    pub pair: u8,
+    /// The PSN that its packet has on RC: those of one queue pair are consecutive until it is replaced.
+    pub psn: Psn,
+    /// Whether its completion has to be reported.
+    pub ack_request: bool,
+    pub effect: OperationEffect,
+    /// Address in the collector's region.
+    pub address: u64,
+    pub rkey: u32,
+    /// Where its payload ends among those of all.
+    payload_end: u32,
+}
+
+/// Operations for an RDMA device, in order of departure, with their payloads.
+#[derive(Debug, Default)]
+pub struct WorkRequests {
+    list: Vec<WorkRequest>,
+    payloads: Vec<u8>,
+}
+
+impl WorkRequests {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Each with its payload, which is empty for what writes none.
+    pub fn iter(&self) -> impl Iterator<Item = (&WorkRequest, &[u8])> {
+        let mut start = 0;
+        self.list.iter().map(move |request| {
+            let payload = &self.payloads[start..request.payload_end as usize];
+            start = request.payload_end as usize;
+            (request, payload)
+        })
+    }
+
+    /// Removes all; keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.payloads.clear();
+    }
+
+    fn push(&mut self, request: WorkRequest, payload: &[u8]) {
+        self.payloads.extend_from_slice(payload);
+        self.list.push(WorkRequest { payload_end: self.payloads.len() as u32, ..request });
     }
 }
 
@@ -96,7 +156,9 @@ impl PacketBatches {
 pub struct EngineOutput {
     /// RoCEv2 packets for the collector's NIC, in order of departure.
     pub frames: PacketBatches,
-    /// What each of `frames` carries, in the same order.
+    /// The same as work requests, in place of `frames`, for a data plane that [posts](crate::EngineLimits::posts).
+    pub requests: WorkRequests,
+    /// What each of `frames` or `requests` carries, in the same order.
     pub meta: Vec<FrameMeta>,
     /// NACK datagrams for reporters, as IPv4 packets.
     pub nacks: PacketBatches,
@@ -109,6 +171,7 @@ impl EngineOutput {
     /// Clears everything; keeps the memory.
     pub fn clear(&mut self) {
         self.frames.clear();
+        self.requests.clear();
         self.meta.clear();
         self.nacks.clear();
         self.lost.clear();
@@ -122,7 +185,9 @@ pub(crate) struct StoreFrames {
     pub(crate) pair: u8,
     /// Where the frames are counted.
     pub(crate) counter: usize,
-    addresses: Addresses,
+    /// Whether operations leave as work requests.
+    posts: bool,
+    addresses: Option<Addresses>,
     base: u64,
     rkey: u32,
     write: WriteTemplate,
@@ -133,20 +198,17 @@ pub(crate) struct StoreFrames {
 /// Zero-length WRITEs on one queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleFrames {
-    addresses: Addresses,
+    /// Place of the queue pair.
+    pair: u8,
+    posts: bool,
+    addresses: Option<Addresses>,
     write: WriteTemplate,
 }
 
-/// Everything below the BTH that a queue pair's frames share; `None` for IPv6.
+/// Everything below the BTH that a queue pair's frames share; `None` if its ends have addresses of different families.
 fn frame_route(pair: &ProgramQueuePair) -> Option<FrameRoute> {
-    let (IpAddr::V4(src), IpAddr::V4(dst)) = (pair.source.ip, pair.destination.ip) else { return None };
-    let plain = FrameRoute::new(src, dst, pair.remote_qpn);
+    let plain = FrameRoute::from_addresses(pair.source.ip, pair.destination.ip, pair.remote_qpn)?;
     Some(FrameRoute { dst_port: pair.destination.port, tos: pair.tos, ..plain })
-}
-
-/// Source and destination of a route's frames on a queue pair.
-fn addresses(route: &FrameRoute, pair: &ProgramQueuePair) -> Addresses {
-    Addresses { source: route.source(), destination: route.destination(), runs: pair.destination.runs }
 }
 
 fn transport(pair: &ProgramQueuePair) -> roce::Transport {
@@ -157,27 +219,52 @@ fn transport(pair: &ProgramQueuePair) -> roce::Transport {
 }
 
 impl IdleFrames {
-    pub(crate) fn new(pair: &ProgramQueuePair) -> Option<IdleFrames> {
+    pub(crate) fn new(pair: &ProgramQueuePair, posts: bool) -> Option<IdleFrames> {
         let route = frame_route(pair)?;
         let write = WriteTemplate::new(&route, transport(pair), pair.remote_qpn, 0).ok()?;
-        Some(IdleFrames { addresses: addresses(&route, pair), write })
+        let place = pair_place::place_for_pair(pair.collector, pair.purpose);
+        Some(IdleFrames {
+            pair: place,
+            posts,
+            addresses: Addresses::from_route(&route, pair.destination.runs),
+            write,
+        })
     }
 
-    pub(crate) fn append_frame(&self, departure: &Departure<'_>, frames: &mut PacketBatches) {
-        let frame = frames.push(self.write.frame_len(), self.addresses);
+    pub(crate) fn append_frame(&self, departure: &Departure<'_>, out: &mut EngineOutput) {
+        if self.posts {
+            let Departure { psn, ack_request, action: effect, .. } = *departure;
+            let request = WorkRequest {
+                pair: self.pair,
+                psn,
+                ack_request,
+                effect,
+                address: 0,
+                rkey: 0,
+                payload_end: 0,
+            };
+            return out.requests.push(request, &[]);
+        }
+        let frame = out.frames.push(self.write.frame_len(), self.addresses);
         let written = self.write.write_frame(departure.psn, departure.ack_request, 0, 0, &[], frame);
         debug_assert!(written.is_ok());
     }
 }
 
 impl StoreFrames {
-    pub(crate) fn new(pair: &ProgramQueuePair, store: &Store, counter: usize) -> Option<StoreFrames> {
+    pub(crate) fn new(
+        pair: &ProgramQueuePair,
+        store: &Store,
+        counter: usize,
+        posts: bool,
+    ) -> Option<StoreFrames> {
         let route = frame_route(pair)?;
         let (transport, qpn, len) = (transport(pair), pair.remote_qpn, store.spec.element_len() as usize);
         Some(StoreFrames {
             pair: pair_place::place_for_store(store),
             counter,
-            addresses: addresses(&route, pair),
+            posts,
+            addresses: Addresses::from_route(&route, pair.destination.runs),
             base: store.address,
             rkey: store.rkey.0,
             write: WriteTemplate::new(&route, transport, qpn, len).ok()?,
@@ -187,21 +274,37 @@ impl StoreFrames {
     }
 
     #[inline]
-    pub(crate) fn write_departure(&self, departure: &Departure<'_>, frames: &mut PacketBatches) {
+    pub(crate) fn write_departure(&self, departure: &Departure<'_>, out: &mut EngineOutput) {
         let Departure { psn, ack_request, action, offset, payload, .. } = *departure;
-        self.append_frame(psn, ack_request, action, offset, payload, frames);
+        self.append_frame(psn, ack_request, action, offset, payload, out);
+    }
+
+    /// Appends the work request of an operation on the element at `offset`.
+    fn append_request(
+        &self,
+        psn: Psn,
+        ack_request: bool,
+        effect: OperationEffect,
+        offset: u64,
+        payload: &[u8],
+        requests: &mut WorkRequests,
+    ) {
+        let address = self.base | offset;
+        let (pair, rkey) = (self.pair, self.rkey);
+        requests.push(
+            WorkRequest { pair, psn, ack_request, effect, address, rkey, payload_end: 0 },
+            if effect.verb == Verb::FetchAdd { &[] } else { payload },
+        );
     }
 
     /// Appends the frame of a WRITE of 16 bytes at `offset`.
     #[inline(always)] // for runs of them
-    pub(crate) fn write_element(
-        &self,
-        psn: Psn,
-        offset: u64,
-        element: &[u8; 16],
-        frames: &mut PacketBatches,
-    ) {
-        let frame = frames.push(self.write.frame_len(), self.addresses);
+    pub(crate) fn write_element(&self, psn: Psn, offset: u64, element: &[u8; 16], out: &mut EngineOutput) {
+        if self.posts {
+            let effect = OperationEffect::WRITE;
+            return self.append_request(psn, false, effect, offset, element, &mut out.requests);
+        }
+        let frame = out.frames.push(self.write.frame_len(), self.addresses);
         let written = self.write.write_frame(psn, false, self.base | offset, self.rkey, element, frame);
         // As in `write`.
         debug_assert!(written.is_ok());
@@ -216,8 +319,12 @@ impl StoreFrames {
         action: OperationEffect,
         offset: u64,
         payload: &[u8],
-        frames: &mut PacketBatches,
+        out: &mut EngineOutput,
     ) {
+        if self.posts {
+            return self.append_request(psn, ack_request, action, offset, payload, &mut out.requests);
+        }
+        let frames = &mut out.frames;
         // Bases are aligned to their region's length.
         let va = self.base | offset;
         let written = match action.verb {
@@ -284,6 +391,20 @@ mod tests {
             assert_eq!(frames.iter().map(|packet| packet[0]).collect::<Vec<_>>().len(), count);
             frames.clear();
         }
+    }
+
+    #[test]
+    fn longer_packets_get_wider_batches() {
+        let mut frames = PacketBatches::default();
+        for _ in 0..3 {
+            for (number, len) in [64, 1084, 64, 4156, 1084].into_iter().enumerate() {
+                frames.push(len, ends(1)).fill(number as u8);
+            }
+            let packets: Vec<(usize, u8)> = frames.iter().map(|packet| (packet.len(), packet[0])).collect();
+            assert_eq!(packets, [(64, 0), (1084, 1), (64, 2), (4156, 3), (1084, 4)]);
+            frames.clear();
+        }
+        assert_eq!(frames.batches().len(), 1, "all fit into one batch once it is wide enough");
     }
 
     #[test]

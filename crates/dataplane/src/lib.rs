@@ -1,4 +1,4 @@
-//! The software data plane: reports in, RoCEv2 frames and NACKs out.
+//! The software data plane: reports in, RoCEv2 frames (or work requests for an RDMA device) and NACKs out.
 //!
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
 //! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`EngineOutput`] that
@@ -51,5 +51,6 @@ pub mod window;
 pub mod workers;
 
 pub use engine::{Engine, EngineLimits, Offender, QueuePairStatus, SetupError};
-pub use frame::{EngineOutput, PacketBatches};
+pub use frame::{EngineOutput, PacketBatches, WorkRequest, WorkRequests};
+pub use pair_place::place_for_pair;
 pub use reporters::{ReporterCounters, ReporterStatus};

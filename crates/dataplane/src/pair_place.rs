@@ -4,7 +4,7 @@ use dta_proto::program::{MAX_COLLECTORS, Purpose, Store};
 
 /// The place of a collector's queue pair.
 #[inline]
-pub(crate) fn place_for_pair(collector: u8, purpose: Purpose) -> u8 {
+pub fn place_for_pair(collector: u8, purpose: Purpose) -> u8 {
     collector * Purpose::ALL.len() as u8 + purpose as u8
 }
 

@@ -148,10 +148,10 @@ impl PathsLeft {
                 && left.path.length == path.length
                 && began.saturating_sub(left.at) <= SOON
                 && (0..MAX_HOPS).all(agree);
-            let lacks = left.path.bitmap & !path.bitmap;
-            if one && lacks != 0 {
+            let missing_hops = left.path.bitmap & !path.bitmap;
+            if one && missing_hops != 0 {
                 new.at = left.at;
-                for hop in (0..MAX_HOPS).filter(|hop| lacks >> hop & 1 == 1) {
+                for hop in (0..MAX_HOPS).filter(|hop| missing_hops >> hop & 1 == 1) {
                     new.path.set(hop as u8, left.path.hops[hop]);
                     new.marks[hop] = left.marks[hop];
                 }

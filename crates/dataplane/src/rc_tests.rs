@@ -223,10 +223,16 @@ struct World {
     atomics: bool,
 }
 
+fn requester(start: Psn, atomics: u32, timing: Timing) -> Requester {
+    let mut requester = Requester::new(Transport::Rc, start, atomics, timing);
+    requester.widen_payloads(128);
+    requester
+}
+
 impl World {
     fn new(atomics: bool, there: Vec<u8>, back: Vec<u8>) -> World {
         World {
-            requester: Requester::new(Transport::Rc, START, ATOMICS, timing()),
+            requester: requester(START, ATOMICS, timing()),
             before: RequesterCounters::default(),
             start: START,
             wire: Wire::default(),
@@ -246,7 +252,7 @@ impl World {
     /// A requester on its first queue pair; and one on its third, after two broke with operations on their way.
     fn lives(atomics: bool, there: &[u8], back: &[u8]) -> [World; 2] {
         let mut anew = World::good(atomics);
-        anew.requester = Requester::new(Transport::Rc, FORMER[0], ATOMICS, timing());
+        anew.requester = requester(FORMER[0], ATOMICS, timing());
         anew.responder = Responder::new(FORMER[0]);
         for (broken, next) in [(5, FORMER[1]), (15, START)] {
             anew.responder.poison.insert(broken);
@@ -600,7 +606,7 @@ fn in_reference_mode_first_frames_ask_by_psn_alone() {
 #[test]
 fn what_is_kept_is_bounded() {
     let mut w = World::new(true, vec![1], vec![0]);
-    w.requester = Requester::new(Transport::Rc, START, 4, Timing { queue: 70, window: 64, ..timing() });
+    w.requester = requester(START, 4, Timing { queue: 70, window: 64, ..timing() });
     w.post(80);
     assert_eq!((w.requester.outstanding(), w.requester.waiting_operations()), (4, 66));
     assert_eq!(w.wire.lost(LossCause::QueueFull), (70..80).collect::<Vec<_>>());
@@ -697,6 +703,44 @@ fn of_a_queue_pair_that_is_gone_writes_leave_again_and_atomics_where_that_is_saf
     let mut w = world(true);
     w.replace(Psn::new(3), Some(Psn::new(0x12_3456)));
     assert_eq!(w.wire.lost(LossCause::Unknown).len(), 16);
+}
+
+#[test]
+fn what_a_device_did_not_take_before_it_gave_up_waits_for_the_next_queue_pair() {
+    // Sixteen of 22 atomics had left, the device took three of them.
+    let mut w = World::new(true, vec![1], vec![0]);
+    w.post(22);
+    w.requester.handle_answer(w.now, START.wrapping_add(3), ResponderAnswer::NotPosted, &mut w.wire);
+    let out = |w: &World| (w.requester.outstanding(), w.requester.waiting_operations());
+    assert_eq!(out(&w), (3, 19));
+    // Nothing leaves before it is replaced, and no answer of it counts.
+    w.post(5);
+    w.wait(10_000 * MS);
+    assert_eq!((out(&w), w.requester.is_down(), w.requester.next_deadline()), ((3, 24), true, None));
+    w.requester.handle_answer(w.now, START, ResponderAnswer::GivenUp, &mut w.wire);
+    assert_eq!((w.requester.counters.answers, w.requester.counters.stale_answers), (0, 0));
+    w.requester.handle_answer(w.now, START, ResponderAnswer::Ack, &mut w.wire);
+    assert_eq!((w.requester.counters.answers, w.requester.counters.stale_answers), (0, 1));
+    w.there.pattern = vec![0];
+    w.replace(Psn::new(3), None);
+    w.finish();
+    assert_eq!(w.wire.lost(LossCause::Unknown), [0, 1, 2]);
+    assert_eq!(w.responder.executed, (3..27).collect::<Vec<_>>());
+
+    // What it did not take a second time, it may have sent the first time.
+    let mut w = World::new(true, vec![1], vec![0]);
+    w.post(10);
+    let by = Successor {
+        transport: Transport::Rc,
+        expected: START,
+        max_dest_rd_atomic: ATOMICS,
+        same: true,
+        before: None,
+    };
+    w.requester.replace_queue_pair(w.now, &by, &mut w.wire);
+    w.post(3);
+    w.requester.handle_answer(w.now, START, ResponderAnswer::NotPosted, &mut w.wire);
+    assert_eq!(out(&w), (10, 3));
 }
 
 #[test]

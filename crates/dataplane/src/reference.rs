@@ -3,7 +3,7 @@
 //! For tests of other data planes: a report's bytes go in, the bytes of its frames come out, by the rules of
 //! `docs/reference-mode.md`. RC queue pairs are acknowledged at once, so nothing waits.
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
 use dta_proto::program::{DataPlaneEntry, Mode, Program, ProgramQueuePair, Transport, diff_programs};
 use dta_proto::wire::datagram::{self, UdpDatagram};
@@ -13,7 +13,6 @@ use dta_proto::wire::roce::{Aeth, BthFields, Psn, RoceRepr, Syndrome};
 use crate::counters::{EngineCounters, Reason};
 use crate::{Engine, EngineLimits, EngineOutput, SetupError};
 
-/// The engine in reference mode.
 pub struct Reference {
     engine: Engine,
     out: EngineOutput,
@@ -116,13 +115,11 @@ impl Reference {
 
 /// The ACK of a queue pair's responder for everything up to a PSN.
 fn encode_ack(pair: &ProgramQueuePair, psn: Psn) -> Option<Vec<u8>> {
-    let (IpAddr::V4(source), IpAddr::V4(destination)) = (pair.destination.ip, pair.source.ip) else {
-        return None;
-    };
+    let route = FrameRoute::from_addresses(pair.destination.ip, pair.source.ip, pair.local_qpn)?;
     let place = BthFields { dest_qp: pair.local_qpn, psn, ack_req: false };
     let repr = RoceRepr::acknowledge(place, Aeth { syndrome: Syndrome::ACK, msn: 0 });
     let mut bytes = [0; 128];
-    let len = FrameRoute::new(source, destination, pair.local_qpn).write_frame(&repr, &mut bytes).ok()?;
+    let len = route.write_frame(&repr, &mut bytes).ok()?;
     Some(bytes[..len].to_vec())
 }
 

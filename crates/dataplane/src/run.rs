@@ -42,7 +42,6 @@ impl<'a> KeyWriteRun<'a> {
         self.len
     }
 
-    /// Their store and requested copies.
     #[inline]
     pub(crate) fn store_and_copies(&self) -> (u16, u8) {
         self.of

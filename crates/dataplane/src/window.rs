@@ -58,7 +58,6 @@ impl SequenceWindow {
         self.newest
     }
 
-    /// Whether a sequence is in the window and seen.
     pub fn has_seen(&self, sequence: u32) -> bool {
         self.newest.wrapping_sub(sequence) < WINDOW && self.is_marked(sequence)
     }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dta_files::config_file::ConfigError;
 use dta_proto::key::Flow;
@@ -9,23 +10,66 @@ use dta_proto::prefix::Prefix;
 use dta_proto::telemetry::{Metric, TelemetryEntry, Why};
 use serde::{Deserialize, Serialize};
 
+use crate::ExportError;
 use crate::events::{LookupStores, TelemetryEvent};
 use crate::schema::Schema;
 use crate::source::DEFAULT_STORE;
 
-/// The variable with InfluxDB's token or password if no file has it.
-pub const SECRET_VARIABLE: &str = "DTA_EXPORT_INFLUX_SECRET";
-/// The variable with OTLP's token if no file has it.
-pub const OTLP_SECRET_VARIABLE: &str = "DTA_EXPORT_OTLP_SECRET";
-/// The variable with the password of a Kafka user if no file has it.
-pub const KAFKA_SECRET_VARIABLE: &str = "DTA_EXPORT_KAFKA_SECRET";
-/// The variable with remote write's token or password if no file has it.
-pub const REMOTE_WRITE_SECRET_VARIABLE: &str = "DTA_EXPORT_REMOTE_WRITE_SECRET";
-
-/// Limits of `spool_mib`.
 const SPOOL_MIB: RangeInclusive<u64> = 16..=1 << 20;
-/// Limits of `flush_ms`.
 const FLUSH_MS: RangeInclusive<u64> = 1..=60_000;
+
+/// Declares the table of an exporter, by its name in counters and logs, its table, the variable with its secret and how
+/// its spool's folder ends: its own keys, then those that all exporters to a receiver have.
+macro_rules! exporter_table {
+    ($Table:ident = $sink:literal, $table:literal, $variable:literal, $suffix:literal { $($keys:tt)* }) => {
+        dta_files::config_table! {
+            #[doc = concat!("The table `[", $table, "]`.")]
+            #[derive(Eq)]
+            pub struct $Table {
+                $($keys)*
+                /// File with the token or password in its first line; unset, [`Self::SECRET_VARIABLE`].
+                pub secret_file: Option<PathBuf> = None;
+                /// CAs of the receiver's certificate (PEM); unset, those that browsers trust.
+                pub ca: Option<PathBuf> = None;
+                /// Directory of the spool, or of OTLP's, one for each signal; unset, `export-NAME` in `/var/lib/dta` for
+                /// root, else in the user's state folder.
+                pub spool: Option<PathBuf> = None;
+                /// Limit of each spool, in MiB.
+                pub spool_mib: u64 = 256, in SPOOL_MIB;
+            }
+        }
+
+        impl $Table {
+            /// The name of its exporter in counters and logs.
+            pub const SINK: &str = $sink;
+            const TABLE: &str = $table;
+            /// The variable with the token or password if no file has it.
+            pub const SECRET_VARIABLE: &str = $variable;
+
+            /// The first line of the file or the variable, if any.
+            pub fn read_secret(&self) -> Result<Option<String>, ExportError> {
+                dta_files::http::read_secret(self.secret_file.as_deref(), Self::SECRET_VARIABLE).map_err(ExportError)
+            }
+
+            /// The error of a table that needs a secret, as `what` says, and has none.
+            pub fn missing_secret(what: &str) -> ExportError {
+                ExportError(format!("{what}: name its file (`secret_file`) or set {}", Self::SECRET_VARIABLE))
+            }
+
+            pub fn has_secret(&self) -> bool {
+                let is_set = || std::env::var_os(Self::SECRET_VARIABLE).is_some_and(|secret| !secret.is_empty());
+                self.secret_file.is_some() || is_set()
+            }
+
+            /// Its spool, if the collector has this name.
+            pub(crate) fn configured_spool(&self, name: &str) -> ConfiguredSpool {
+                let state = || dta_files::state_directory(&format!(concat!("export-{}", $suffix), name));
+                let directory = self.spool.clone().unwrap_or_else(state);
+                ConfiguredSpool { sink: Self::SINK, directory, most: self.spool_mib << 20 }
+            }
+        }
+    };
+}
 
 dta_files::config_table! {
     /// The table `[export]`.
@@ -45,10 +89,8 @@ dta_files::config_table! {
     }
 }
 
-dta_files::config_table! {
-    /// The table `[export.influx]`.
-    #[derive(Eq)]
-    pub struct Influx {
+exporter_table! {
+    Influx = "influx", "export.influx", "DTA_EXPORT_INFLUX_SECRET", "" {
         /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
         pub url: String = "http://127.0.0.1:8086".into();
         /// Database of a 1.x server; created if it does not exist.
@@ -59,32 +101,24 @@ dta_files::config_table! {
         pub org: Option<String> = None;
         /// Bucket of a 2.x server.
         pub bucket: Option<String> = None;
-        /// File with the token (2.x) or the user's password (1.x) in its first line; unset, the variable
-        /// [`SECRET_VARIABLE`].
-        pub secret_file: Option<PathBuf> = None;
-        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-        pub ca: Option<PathBuf> = None;
         pub schema: Schema = Schema::default();
         /// Whether names of switches, ports and drop reasons are written next to their numbers (schema `tags`).
         pub names: bool = true;
-        /// Directory of the spool; unset, [`Influx::spool_directory`].
-        pub spool: Option<PathBuf> = None;
-        /// Limit of the spool, in MiB.
-        pub spool_mib: u64 = 256, in SPOOL_MIB;
         /// Milliseconds that events may wait to be sent together.
         pub flush_ms: u64 = 200, in FLUSH_MS;
         /// Seconds after which each known value is written again, changed or not; 0 = never.
         pub state_seconds: u64 = 0, in 0..=86_400;
+        /// Seconds after which sums of traffic are written again, by a collector with flow records (schema `tags`); 0 =
+        /// never.
+        pub traffic_seconds: u64 = 10, in 0..=86_400;
     }
 }
 
 impl Influx {
-    /// The name of its exporter in counters and logs.
-    pub const SINK: &str = "influx";
-
-    /// The directory of its spool; unset, `/var/lib/dta/export-NAME` for root, else in the user's state folder.
-    pub fn spool_directory(&self, name: &str) -> PathBuf {
-        directory_of_spool(&self.spool, name, "")
+    /// How often sums of traffic are written, if at all: INTCollector has no names for them.
+    pub(crate) fn traffic_interval(&self) -> Option<Duration> {
+        let is_wanted = self.traffic_seconds > 0 && self.schema == Schema::Tags;
+        is_wanted.then(|| Duration::from_secs(self.traffic_seconds))
     }
 }
 
@@ -131,26 +165,16 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(OtlpProtocol);
 
-dta_files::config_table! {
-    /// The table `[export.otlp]`.
-    #[derive(Eq)]
-    pub struct Otlp {
+exporter_table! {
+    Otlp = "otlp", "export.otlp", "DTA_EXPORT_OTLP_SECRET", "-otlp" {
         /// `http://HOST:PORT` or `https://HOST:PORT`. With HTTP a path may follow, and `/v1/logs` and the like are added.
         pub url: String = "http://127.0.0.1:4318".into();
         pub protocol: OtlpProtocol = OtlpProtocol::default();
         pub signals: Vec<Signal> = vec![Signal::Logs, Signal::Metrics];
-        /// File with a token in its first line; unset, the variable [`OTLP_SECRET_VARIABLE`]. Without both, none is sent.
-        pub secret_file: Option<PathBuf> = None;
         /// The header with the token; unset, it is `Authorization: Bearer TOKEN`.
         pub secret_header: Option<String> = None;
-        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-        pub ca: Option<PathBuf> = None;
         /// Whether names of switches, ports and drop reasons are written next to their numbers.
         pub names: bool = true;
-        /// Directory with a spool for each signal; unset, [`Otlp::spool_directory`].
-        pub spool: Option<PathBuf> = None;
-        /// Limit of each spool, in MiB.
-        pub spool_mib: u64 = 256, in SPOOL_MIB;
         /// Milliseconds that events may wait to be sent together.
         pub flush_ms: u64 = 200, in FLUSH_MS;
         /// Seconds after which metrics are sent again.
@@ -176,7 +200,6 @@ dta_files::config_table! {
 }
 
 impl TraceSelection {
-    /// Whether an event is to be a trace.
     pub(crate) fn selects_event(&self, event: &TelemetryEvent) -> bool {
         let TelemetryEntry::Change { metric, why, key, time, new, .. } = event.entry else { return false };
         // Nothing changed; or the path of the entry before, which says that it loops.
@@ -204,14 +227,6 @@ impl TraceSelection {
     }
 }
 
-impl Otlp {
-    /// The directory of a signal's spool; by default in `/var/lib/dta/export-NAME-otlp` for root, else in the user's
-    /// state folder.
-    pub fn spool_directory(&self, name: &str, signal: Signal) -> PathBuf {
-        directory_of_spool(&self.spool, name, "-otlp").join(signal.name())
-    }
-}
-
 dta_proto::named! {
     /// A version of Prometheus remote write.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,35 +243,15 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(RemoteWriteVersion);
 
-dta_files::config_table! {
-    /// The table `[export.remote_write]`.
-    #[derive(Eq)]
-    pub struct RemoteWrite {
+exporter_table! {
+    RemoteWrite = "remote-write", "export.remote_write", "DTA_EXPORT_REMOTE_WRITE_SECRET", "-remote-write" {
         /// Where requests go, with its path.
         pub url: String = "http://127.0.0.1:9090/api/v1/write".into();
         pub version: RemoteWriteVersion = RemoteWriteVersion::default();
         /// User of a server with passwords; without, the secret is a bearer token.
         pub user: Option<String> = None;
-        /// File with the token or password in its first line; unset, the variable [`REMOTE_WRITE_SECRET_VARIABLE`].
-        pub secret_file: Option<PathBuf> = None;
-        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
-        pub ca: Option<PathBuf> = None;
-        /// Directory of the spool; unset, [`RemoteWrite::spool_directory`].
-        pub spool: Option<PathBuf> = None;
-        /// Limit of the spool, in MiB.
-        pub spool_mib: u64 = 256, in SPOOL_MIB;
         /// Seconds after which metrics are sent again.
         pub metrics_seconds: u64 = 15, in 1..=86_400;
-    }
-}
-
-impl RemoteWrite {
-    /// The name of its exporter in counters and logs.
-    pub const SINK: &str = "remote-write";
-
-    /// The directory of its spool; unset, `/var/lib/dta/export-NAME-remote-write` for root, else in the user's state folder.
-    pub fn spool_directory(&self, name: &str) -> PathBuf {
-        directory_of_spool(&self.spool, name, "-remote-write")
     }
 }
 
@@ -275,10 +270,8 @@ dta_proto::named! {
     }
 }
 
-dta_files::config_table! {
-    /// The table `[export.kafka]`.
-    #[derive(Eq)]
-    pub struct Kafka {
+exporter_table! {
+    Kafka = "kafka", "export.kafka", "DTA_EXPORT_KAFKA_SECRET", "-kafka" {
         /// Brokers to begin with, each `HOST:PORT`.
         pub brokers: Vec<String> = vec!["127.0.0.1:9092".into()];
         /// The topic, which must exist.
@@ -287,30 +280,12 @@ dta_files::config_table! {
         pub user: Option<String> = None;
         /// How the user says who it is.
         pub login: KafkaLogin = KafkaLogin::default();
-        /// File with the user's password in its first line; unset, the variable [`KAFKA_SECRET_VARIABLE`].
-        pub secret_file: Option<PathBuf> = None;
         /// Whether brokers are reached over TLS.
         pub tls: bool = false;
-        /// CAs of the brokers' certificates (PEM); unset, those that browsers trust.
-        pub ca: Option<PathBuf> = None;
         /// Whether names of switches, ports and drop reasons are written next to their numbers.
         pub names: bool = true;
-        /// Directory of the spool; unset, [`Kafka::spool_directory`].
-        pub spool: Option<PathBuf> = None;
-        /// Limit of the spool, in MiB.
-        pub spool_mib: u64 = 256, in SPOOL_MIB;
         /// Milliseconds that events may wait to be sent together.
         pub flush_ms: u64 = 200, in FLUSH_MS;
-    }
-}
-
-impl Kafka {
-    /// The name of its exporter in counters and logs.
-    pub const SINK: &str = "kafka";
-
-    /// The directory of its spool; unset, `/var/lib/dta/export-NAME-kafka` for root, else in the user's state folder.
-    pub fn spool_directory(&self, name: &str) -> PathBuf {
-        directory_of_spool(&self.spool, name, "-kafka")
     }
 }
 
@@ -346,6 +321,11 @@ impl Config {
         self.remote_write.is_some() || self.exports_signal(Signal::Metrics)
     }
 
+    /// Whether sums of flow records are to be exported.
+    pub fn has_traffic(&self) -> bool {
+        self.has_metrics() || self.influx.as_ref().is_some_and(|influx| influx.traffic_interval().is_some())
+    }
+
     /// Whether ways of packets through hosts are to be exported.
     pub fn has_host_traces(&self) -> bool {
         self.exports_signal(Signal::HostTraces)
@@ -355,37 +335,25 @@ impl Config {
         self.otlp.as_ref().is_some_and(|otlp| otlp.signals.contains(&signal))
     }
 
-    /// The exporters that have a spool: their names, the spools' directories, and their limits in bytes. `name` is the
-    /// collector's.
-    pub fn configured_spools(&self, name: &str) -> Vec<(&'static str, PathBuf, u64)> {
-        let mut all = Vec::new();
-        if let Some(influx) = &self.influx {
-            all.push((Influx::SINK, influx.spool_directory(name), influx.spool_mib << 20));
-        }
-        for (otlp, signal) in
-            self.otlp.iter().flat_map(|otlp| otlp.signals.iter().map(move |one| (otlp, *one)))
-        {
-            all.push((signal.sink_name(), otlp.spool_directory(name, signal), otlp.spool_mib << 20));
-        }
-        if let Some(remote) = &self.remote_write {
-            all.push((RemoteWrite::SINK, remote.spool_directory(name), remote.spool_mib << 20));
-        }
-        if let Some(kafka) = &self.kafka {
-            all.push((Kafka::SINK, kafka.spool_directory(name), kafka.spool_mib << 20));
-        }
-        all
+    /// The spools of its exporters. `name` is the collector's.
+    pub fn configured_spools(&self, name: &str) -> Vec<ConfiguredSpool> {
+        let influx = self.influx.iter().map(|influx| influx.configured_spool(name));
+        let otlp =
+            self.otlp.iter().flat_map(|otlp| otlp.signals.iter().map(|one| otlp.signal_spool(name, *one)));
+        let remote = self.remote_write.iter().map(|remote| remote.configured_spool(name));
+        let kafka = self.kafka.iter().map(|kafka| kafka.configured_spool(name));
+        influx.chain(otlp).chain(remote).chain(kafka).collect()
     }
 
     /// Tables that name a secret, each with its URL.
     pub(crate) fn tables_with_secret(&self) -> Vec<(&'static str, &str)> {
         let influx = self.influx.iter().filter(|influx| influx.user.is_some() || influx.org.is_some());
-        let otlp = self.otlp.iter().filter(|otlp| is_secret_set(&otlp.secret_file, OTLP_SECRET_VARIABLE));
-        let remote = self.remote_write.iter();
-        let remote = remote.filter(|remote| is_secret_set(&remote.secret_file, REMOTE_WRITE_SECRET_VARIABLE));
+        let otlp = self.otlp.iter().filter(|otlp| otlp.has_secret());
+        let remote = self.remote_write.iter().filter(|remote| remote.has_secret());
         influx
-            .map(|influx| ("export.influx", influx.url.as_str()))
-            .chain(otlp.map(|otlp| ("export.otlp", otlp.url.as_str())))
-            .chain(remote.map(|remote| ("export.remote_write", remote.url.as_str())))
+            .map(|influx| (Influx::TABLE, influx.url.as_str()))
+            .chain(otlp.map(|otlp| (Otlp::TABLE, otlp.url.as_str())))
+            .chain(remote.map(|remote| (RemoteWrite::TABLE, remote.url.as_str())))
             .collect()
     }
 
@@ -395,9 +363,6 @@ impl Config {
     }
 
     /// Checks it. Reads no file and makes no connection.
-    ///
-    /// # Errors
-    /// The first problem.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, name) in
             [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
@@ -424,18 +389,17 @@ impl Config {
     }
 }
 
-fn directory_of_spool(configured: &Option<PathBuf>, name: &str, suffix: &str) -> PathBuf {
-    configured.clone().unwrap_or_else(|| dta_files::state_directory(&format!("export-{name}{suffix}")))
-}
-
-fn is_secret_set(secret_file: &Option<PathBuf>, variable: &str) -> bool {
-    secret_file.is_some() || std::env::var_os(variable).is_some_and(|secret| !secret.is_empty())
+/// Where an exporter keeps what its receiver has not accepted yet.
+#[derive(Clone, Debug)]
+pub struct ConfiguredSpool {
+    /// The name of the exporter in counters and logs.
+    pub sink: &'static str,
+    pub directory: PathBuf,
+    /// Its limit in bytes.
+    pub most: u64,
 }
 
 /// Checks the URL of a table, and that only https has a `ca`. `server` says what is there, `example` how its URL looks.
-///
-/// # Errors
-/// What is wrong with them.
 pub fn check_url(
     table: &str,
     url: &str,
@@ -495,10 +459,15 @@ fn check_numbers(
 }
 
 impl Otlp {
+    /// The spool of a signal, if the collector has this name.
+    pub(crate) fn signal_spool(&self, name: &str, signal: Signal) -> ConfiguredSpool {
+        let ConfiguredSpool { directory, most, .. } = self.configured_spool(name);
+        ConfiguredSpool { sink: signal.sink_name(), directory: directory.join(signal.name()), most }
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
-        const TABLE: &str = "export.otlp";
         let what = ["an OpenTelemetry collector", "http://HOST:4318"];
-        check_url(TABLE, &self.url, &self.ca, OTLP_SECRET_VARIABLE, what)?;
+        check_url(Self::TABLE, &self.url, &self.ca, Self::SECRET_VARIABLE, what)?;
         let authority = self.url.split_once("://").map_or("", |(_, rest)| rest.trim_end_matches('/'));
         if self.protocol == OtlpProtocol::Grpc && authority.contains('/') {
             return Err(ConfigError::new(
@@ -520,7 +489,7 @@ impl Otlp {
                 "`secret_header` must be the name of an HTTP header, such as \"api-key\"",
             ));
         }
-        check_numbers(TABLE, self.bounded_numbers())?;
+        check_numbers(Self::TABLE, self.bounded_numbers())?;
         check_numbers("export.otlp.traces", self.traces.bounded_numbers())?;
         check_numbers("export.otlp.host_traces", self.host_traces.bounded_numbers())
     }
@@ -532,17 +501,15 @@ fn is_header(name: &str) -> bool {
 
 impl RemoteWrite {
     fn validate(&self) -> Result<(), ConfigError> {
-        const TABLE: &str = "export.remote_write";
         let what = ["a receiver of remote write", "http://HOST:9090/api/v1/write"];
-        check_url(TABLE, &self.url, &self.ca, REMOTE_WRITE_SECRET_VARIABLE, what)?;
-        check_numbers(TABLE, self.bounded_numbers())
+        check_url(Self::TABLE, &self.url, &self.ca, Self::SECRET_VARIABLE, what)?;
+        check_numbers(Self::TABLE, self.bounded_numbers())
     }
 }
 
 impl Kafka {
     fn validate(&self) -> Result<(), ConfigError> {
-        const TABLE: &str = "export.kafka";
-        let wrong = |key: &str, reason: &str| Err(ConfigError::new(format!("{TABLE}.{key}"), reason));
+        let wrong = |key: &str, reason: &str| Err(ConfigError::new(format!("{}.{key}", Self::TABLE), reason));
         let is_broker = |broker: &String| {
             broker.rsplit_once(':').is_some_and(|(host, port)| {
                 !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
@@ -558,15 +525,14 @@ impl Kafka {
         if self.ca.is_some() && !self.tls {
             return wrong("ca", "`ca` is for `tls = true`");
         }
-        check_numbers(TABLE, self.bounded_numbers())
+        check_numbers(Self::TABLE, self.bounded_numbers())
     }
 }
 
 impl Influx {
     fn validate(&self) -> Result<(), ConfigError> {
-        const TABLE: &str = "export.influx";
         let what = ["an InfluxDB server", "http://HOST:8086"];
-        check_url(TABLE, &self.url, &self.ca, SECRET_VARIABLE, what)?;
+        check_url(Self::TABLE, &self.url, &self.ca, Self::SECRET_VARIABLE, what)?;
         let blank = |name: &Option<String>| name.as_ref().is_some_and(String::is_empty);
         match (&self.database, &self.org, &self.bucket) {
             (Some(_), None, None) if blank(&self.database) => {
@@ -591,6 +557,6 @@ impl Influx {
                 "`database` (1.x server), or `org` and `bucket` (2.x server), must say where points go",
             )),
         }?;
-        check_numbers(TABLE, self.bounded_numbers())
+        check_numbers(Self::TABLE, self.bounded_numbers())
     }
 }

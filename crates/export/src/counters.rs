@@ -17,6 +17,7 @@ dta_proto::shared_counters! {
         pub(crate) found = names::EXPORT_FOUND,
         pub(crate) made = names::EXPORT_MADE,
         pub(crate) state = names::EXPORT_STATE,
+        pub(crate) traffic = names::EXPORT_TRAFFIC,
         pub(crate) delivered = names::EXPORT_DELIVERED,
         pub(crate) rejected = names::EXPORT_DROPPED_REJECTED,
         pub(crate) retried = names::EXPORT_RETRIED,

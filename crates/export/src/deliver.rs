@@ -22,7 +22,7 @@ const SPOOL: Duration = Duration::from_secs(1);
 /// Delivers until the spool is closed.
 pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn RecordReceiver, counters: &Arc<ExportCounters>) {
     let mut away = DeliveryOutage::default();
-    let mut told = false;
+    let mut is_logged = false;
     loop {
         let oldest = spool.wait_for_oldest(Duration::from_secs(3600));
         let is_failed = oldest.is_err();
@@ -38,7 +38,7 @@ pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn RecordReceiver, coun
                 }
             }
             Err(error) => {
-                if !told {
+                if !is_logged {
                     tracing::error!(sink, %error, "cannot read the spool; trying again");
                 }
                 if spool.wait_for_close(SPOOL) {
@@ -46,14 +46,14 @@ pub(crate) fn run(sink: &str, spool: &Spool, receiver: &dyn RecordReceiver, coun
                 }
             }
         }
-        told = is_failed;
+        is_logged = is_failed;
     }
 }
 
 /// What went wrong with the last record.
 struct DeliveryOutage {
     since: Option<Instant>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
     again: Backoff,
     /// The last position of the spool could not be written.
     is_unwritten: bool,
@@ -61,7 +61,7 @@ struct DeliveryOutage {
 
 impl Default for DeliveryOutage {
     fn default() -> Self {
-        DeliveryOutage { since: None, told: None, again: AGAIN, is_unwritten: false }
+        DeliveryOutage { since: None, logged_at: None, again: AGAIN, is_unwritten: false }
     }
 }
 
@@ -98,8 +98,8 @@ fn deliver_record(
         WriteOutcome::Later { reason, after } => {
             add(&counters.points.retried, 1);
             away.since.get_or_insert_with(Instant::now);
-            if away.told.is_none_or(|told| told.elapsed() > REMIND) {
-                away.told = Some(Instant::now());
+            if away.logged_at.is_none_or(|logged_at| logged_at.elapsed() > REMIND) {
+                away.logged_at = Some(Instant::now());
                 tracing::warn!(
                     sink,
                     reason,

@@ -4,6 +4,8 @@
 //! A directory is limited. When it is full, the key that was reported or looked up longest ago is forgotten, and
 //! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
 
+use std::collections::BTreeSet;
+
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{self, Location, Means, TelemetryEntry};
@@ -44,7 +46,6 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// The flow that it is about, if known.
     pub fn known_flow(&self) -> Option<Flow> {
         match *self {
             Meaning::Flow(flow) => Some(flow),
@@ -151,6 +152,16 @@ impl Directory {
         }
     }
 
+    /// The interfaces of which something was reported: switches and ports.
+    pub fn known_interfaces(&self) -> BTreeSet<(u32, u32)> {
+        let is_named = |key: &Key| key.0.last_chunk::<4>() == Some(b"ifnm");
+        let interface = |key: Key| match of_itself(&key) {
+            Some(Meaning::Port { switch, port: Some(port) }) => Some((switch, port)),
+            _ => is_named(&key).then(|| (word_of_key(&key, 0), word_of_key(&key, 4))),
+        };
+        self.known_keys().filter_map(interface).collect()
+    }
+
     /// The flow of this key: an IPv4 key contains its flow, an IPv6 one must be in the directory. Keeps it from being
     /// forgotten.
     pub fn flow_of_key(&mut self, key: &Key) -> Option<Flow> {
@@ -182,10 +193,7 @@ impl Directory {
 
 /// What a key says without a directory.
 pub fn of_itself(key: &Key) -> Option<Meaning> {
-    let word = |at: usize| {
-        let bytes = key.0[at..at + 4].iter();
-        bytes.fold(0, |all, byte| all << 8 | u32::from(*byte))
-    };
+    let word = |at| word_of_key(key, at);
     let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
     match key.0.last_chunk::<4>() {
         Some(b"qocc" | b"qcon") => {
@@ -198,4 +206,9 @@ pub fn of_itself(key: &Key) -> Option<Meaning> {
         }
         _ => key.to_ipv4_flow().map(Meaning::Flow),
     }
+}
+
+/// Four bytes of a key, as a number.
+fn word_of_key(key: &Key, at: usize) -> u32 {
+    key.0[at..at + 4].iter().fold(0, |all, byte| all << 8 | u32::from(*byte))
 }

@@ -3,6 +3,7 @@
 use crate::metrics::MetricsPage;
 use dta_proto::telemetry::TelemetryEntry;
 
+use crate::alert::AlertMessage;
 use crate::events::TelemetryEvent;
 use crate::unique::SeriesTimes;
 
@@ -10,6 +11,17 @@ use crate::unique::SeriesTimes;
 pub(crate) trait EncodeEvents<E = TelemetryEvent>: Send {
     /// Adds an event; `false` if it has no form here. `times` are those given in each series.
     fn encode_event(&mut self, event: &E, times: &mut SeriesTimes) -> bool;
+
+    /// Adds the [sums of traffic](crate::traffic) on a page made at this time (nanoseconds since 1970); returns how many
+    /// points they are.
+    fn encode_traffic(&mut self, _: MetricsPage, _: u64) -> u64 {
+        0
+    }
+
+    /// Adds an alert; `false` if it has no form here.
+    fn encode_alert(&mut self, _: &AlertMessage) -> bool {
+        false
+    }
 
     /// The record of all events since the last one.
     fn take(&mut self) -> Vec<u8>;

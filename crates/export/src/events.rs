@@ -139,9 +139,6 @@ impl EventReader {
     /// Waits for the next events. `None` at the end, which comes only if the source has one.
     ///
     /// Cancel-safe: no event is lost if this is dropped and called again.
-    ///
-    /// # Errors
-    /// As [`EventSource::next`].
     pub async fn next(&mut self) -> Option<Result<Events, ClientError>> {
         loop {
             if self.completing.is_none() {

@@ -230,6 +230,11 @@ impl Gauges {
         page.add("dta_int_unnamed_series", MetricKind::Gauge, help, Labels::new(), unnamed);
     }
 
+    /// The name of an interface, as its switch or exporter reports it.
+    fn interface_name(&self, switch: u32, port: u32) -> Option<String> {
+        self.directory.interface(switch, port)
+    }
+
     pub fn series_count(&self) -> usize {
         let values: usize = self.values.iter().map(|series| series.of.len()).sum();
         values + self.drops.of.len() + self.congested.of.len()
@@ -255,7 +260,6 @@ struct Family {
     unit: Unit,
 }
 
-/// The unit of a value.
 enum Unit {
     /// As the switch gives it.
     Own,
@@ -358,11 +362,11 @@ fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Label
     labels
 }
 
-fn add_name_label(labels: &mut Labels, label: &'static str, name: Option<&str>) {
+pub(crate) fn add_name_label(labels: &mut Labels, label: &'static str, name: Option<&str>) {
     labels.extend(name.map(|name| (label.into(), name.to_owned())));
 }
 
-fn flow_labels(flow: Flow) -> Labels {
+pub(crate) fn flow_labels(flow: Flow) -> Labels {
     let Flow { src, dst, sport, dport, proto } = flow;
     vec![
         ("flow".into(), flow.to_string()),
@@ -412,6 +416,11 @@ impl GaugeFollower {
             }
         });
         Self { gauges, counters, task }
+    }
+
+    /// The name of an interface, as its switch or exporter reports it.
+    pub fn interface_name(&self, switch: u32, port: u32) -> Option<String> {
+        lock_gauges(&self.gauges).interface_name(switch, port)
     }
 
     pub fn add_to_page(&self, page: &mut MetricsPage) {

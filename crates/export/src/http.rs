@@ -100,12 +100,10 @@ impl Http {
     }
 }
 
-/// The header of this scheme.
 pub(crate) fn authorization(scheme: &str, secret: &str) -> (String, String) {
     ("Authorization".into(), format!("{scheme} {secret}"))
 }
 
-/// The header with a user's password.
 pub(crate) fn basic_authorization(user: &str, password: &str) -> (String, String) {
     authorization("Basic", &BASE64.encode(format!("{user}:{password}")))
 }
@@ -118,15 +116,6 @@ pub(crate) fn secrets_of_header(value: &str) -> SentSecrets {
     let login = login.and_then(|login| String::from_utf8(login).ok()).unwrap_or_default();
     let password = login.split_once(':').map_or("", |(_, password)| password);
     SentSecrets::new([token, &login, password])
-}
-
-/// The first line of the file or the variable, if any.
-pub(crate) fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, ExportError> {
-    dta_files::http::read_secret(file, variable).map_err(ExportError)
-}
-
-pub(crate) fn missing_secret(what: &str, variable: &str) -> ExportError {
-    ExportError(format!("{what}: name its file (`secret_file`) or set {variable}"))
 }
 
 /// A file with a secret or certificates that cannot be used.

@@ -1,33 +1,38 @@
 //! Sends points to InfluxDB over HTTP: `/write` of 1.x servers, `/api/v2/write` of 2.x servers.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::ExportError;
-use crate::config::{Influx, SECRET_VARIABLE};
+use crate::config::Influx;
 use crate::encode::{EncodeEvents, series_part};
 use crate::events::TelemetryEvent;
 use crate::http::{self, Http, ReceiverResponse};
+use crate::metrics::{Labels, MetricsPage, Number};
 use crate::names::Names;
+use crate::point::{InfluxPoint, PointValue};
 use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 use crate::schema::Schema;
 use crate::sink::{Sink, SinkInput, names_to_write};
+use crate::traffic;
 use crate::unique::SeriesTimes;
 
 pub(crate) fn build_sink(config: &Influx, name: &str, names: &Arc<Names>) -> Result<Sink, ExportError> {
     let names = names_to_write(names, config.names);
     let encoder = Box::new(LineProtocolEncoder { schema: config.schema, names, text: String::new() });
     Ok(Sink {
-        name: Influx::SINK,
-        spool: config.spool_directory(name),
-        most: config.spool_mib << 20,
+        spool: config.configured_spool(name),
         what: SinkInput::Events {
             encoder,
             flush: Duration::from_millis(config.flush_ms),
             state_every: (config.state_seconds > 0).then(|| Duration::from_secs(config.state_seconds)),
+            traffic_every: config.traffic_interval(),
             traces: None,
+            takes_alerts: false,
         },
         receiver: Box::new(InfluxServer::new(config)?),
     })
@@ -48,9 +53,47 @@ impl EncodeEvents for LineProtocolEncoder {
         true
     }
 
+    fn encode_traffic(&mut self, page: MetricsPage, time: u64) -> u64 {
+        let points = traffic_points(page, time);
+        for point in &points {
+            point.write_line(&mut self.text, &point.series_name(), time);
+        }
+        points.len() as u64
+    }
+
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.text).into_bytes()
     }
+}
+
+/// A point for each measurement and its labels: of `dta_traffic_exporter_bytes`, the measurement is `traffic_exporter`
+/// and the field `bytes`.
+fn traffic_points(page: MetricsPage, time: u64) -> Vec<InfluxPoint> {
+    let mut points: BTreeMap<(String, Labels), Vec<(&'static str, PointValue)>> = BTreeMap::new();
+    for (name, family) in page.into_families() {
+        let Some(kind) = name.strip_prefix(traffic::PREFIX) else { continue };
+        let field = ["bytes", "packets", "records", "batches"].into_iter().find_map(|field| {
+            let measurement = kind.strip_suffix(field)?.strip_suffix('_')?;
+            Some((format!("traffic_{measurement}"), field))
+        });
+        let Some((measurement, field)) = field else { continue };
+        for (labels, number) in family.series {
+            let Number::Whole(value) = number else { continue };
+            let fields = points.entry((measurement.clone(), labels)).or_default();
+            fields.push((field, PointValue::Integer(value)));
+        }
+    }
+    let tag = |(name, value): (Cow<'static, str>, String)| match name {
+        Cow::Borrowed(name) => Some((name, value)),
+        Cow::Owned(_) => None,
+    };
+    let point = |((measurement, labels), fields): ((String, Labels), _)| InfluxPoint {
+        measurement,
+        tags: labels.into_iter().filter_map(tag).collect(),
+        fields,
+        time,
+    };
+    points.into_iter().map(point).collect()
 }
 
 struct InfluxServer {
@@ -63,12 +106,11 @@ struct InfluxServer {
 impl InfluxServer {
     /// Reads secrets and certificates; makes no connection.
     fn new(config: &Influx) -> Result<Self, ExportError> {
-        let secret = http::read_secret(config.secret_file.as_deref(), SECRET_VARIABLE)?;
-        let lacks = |what| http::missing_secret(what, SECRET_VARIABLE);
+        let secret = config.read_secret()?;
         let url = config.url.trim_end_matches('/');
         let (write, create, authorization) = match (&config.database, &config.org, &config.bucket) {
             (None, Some(org), Some(bucket)) => {
-                let token = secret.ok_or_else(|| lacks("a 2.x server needs a token"))?;
+                let token = secret.ok_or_else(|| Influx::missing_secret("a 2.x server needs a token"))?;
                 let write = format!(
                     "{url}/api/v2/write?org={}&bucket={}&precision=ns",
                     percent_encode(org),
@@ -80,8 +122,8 @@ impl InfluxServer {
                 let database = database.as_deref().unwrap_or_default();
                 let authorization = match &config.user {
                     Some(user) => {
-                        let password =
-                            secret.ok_or_else(|| lacks("the user of a 1.x server has a password"))?;
+                        let lacks = || Influx::missing_secret("the user of a 1.x server has a password");
+                        let password = secret.ok_or_else(lacks)?;
                         Some(http::basic_authorization(user, &password))
                     }
                     None => None,
@@ -181,6 +223,28 @@ fn percent_encode(text: &str) -> impl std::fmt::Display {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_of_traffic_are_points_with_a_field_for_each() {
+        let mut page = MetricsPage::default();
+        let labels = || vec![("exporter".into(), "10.0.0.1".into()), ("interface".into(), "a b".into())];
+        for (family, value) in [
+            ("dta_traffic_interface_bytes", 100),
+            ("dta_traffic_interface_packets", 2),
+            ("dta_traffic_exporter_records", 1),
+            ("dta_serving", 1),
+        ] {
+            page.add(family, crate::metrics::MetricKind::Counter, "", labels(), value);
+        }
+        let names = Arc::new(Names::empty());
+        let mut encoder = LineProtocolEncoder { schema: Schema::Tags, names, text: String::new() };
+        assert_eq!(encoder.encode_traffic(page, 7), 2);
+        assert_eq!(
+            String::from_utf8(encoder.take()).unwrap(),
+            "traffic_exporter,exporter=10.0.0.1,interface=a\\ b records=1i 7\n\
+             traffic_interface,exporter=10.0.0.1,interface=a\\ b bytes=100i,packets=2i 7\n"
+        );
+    }
 
     #[test]
     fn texts_of_queries_and_answers() {

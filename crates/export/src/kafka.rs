@@ -1,7 +1,7 @@
-//! Events to a Kafka topic, as JSON. (kafka.apache.org, "Protocol")
+//! Events and alerts to a Kafka topic, as JSON. (kafka.apache.org, "Protocol")
 //!
 //! A record of the spool has a line for each message: its identifier, a blank, and its value. A message's key is the flow
-//! that it is about, so that a flow's events are in one partition, in order.
+//! that it is about, or the fingerprint of an alert, so that those of one are in one partition, in order.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -24,7 +24,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::ExportError;
-use crate::config::{KAFKA_SECRET_VARIABLE, Kafka, KafkaLogin};
+use crate::alert::AlertMessage;
+use crate::config::{Kafka, KafkaLogin};
 use crate::encode::EncodeEvents;
 use crate::events::TelemetryEvent;
 use crate::http;
@@ -50,14 +51,14 @@ pub(crate) fn build_sink(config: &Kafka, name: &str, names: &Arc<Names>) -> Resu
     let encoder =
         Box::new(Messages { names: names_to_write(names, config.names), ids: Ids::new(), lines: Vec::new() });
     Ok(Sink {
-        name: Kafka::SINK,
-        spool: config.spool_directory(name),
-        most: config.spool_mib << 20,
+        spool: config.configured_spool(name),
         what: SinkInput::Events {
             encoder,
             flush: Duration::from_millis(config.flush_ms),
             state_every: None,
+            traffic_every: None,
             traces: None,
+            takes_alerts: true,
         },
         receiver: Box::new(Topic::new(config)?),
     })
@@ -80,6 +81,14 @@ impl EncodeEvents for Messages {
         true
     }
 
+    fn encode_alert(&mut self, message: &AlertMessage) -> bool {
+        let Ok(value) = message.to_event_line() else { return false };
+        // A blank ends the identifier.
+        let id = message.id.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
+        self.lines.extend_from_slice(format!("{id} {value}\n").as_bytes());
+        true
+    }
+
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)
     }
@@ -91,6 +100,13 @@ struct Subject<'a> {
     time: u64,
     flow: Option<&'a str>,
     key: Option<&'a str>,
+    #[serde(borrow)]
+    alert: Option<AlertSubject<'a>>,
+}
+
+#[derive(Deserialize)]
+struct AlertSubject<'a> {
+    fingerprint: &'a str,
 }
 
 #[derive(Clone, Copy)]
@@ -108,7 +124,8 @@ impl<'a> KafkaMessage<'a> {
     /// Its key, and what is sent.
     fn to_kafka_record(self) -> Record {
         let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
-        let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key));
+        let alert = |subject: &Subject<'a>| subject.alert.as_ref().map(|alert| alert.fingerprint);
+        let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key).or(alert(subject)));
         // A switch's own time is no moment, and brokers refuse what is ahead of them.
         let latest = now_ns() + AHEAD.as_nanos() as u64;
         let is_moment = |time: &u64| is_since_1970(*time) && *time <= latest;
@@ -141,12 +158,11 @@ struct Topic {
 impl Topic {
     /// Reads secrets and certificates; makes no connection.
     fn new(config: &Kafka) -> Result<Self, ExportError> {
-        let secret = http::read_secret(config.secret_file.as_deref(), KAFKA_SECRET_VARIABLE)?;
+        let secret = config.read_secret()?;
         let sent = SentSecrets::new(secret.as_deref());
         let login = match &config.user {
             Some(user) => {
-                let password = secret
-                    .ok_or_else(|| http::missing_secret("the user has a password", KAFKA_SECRET_VARIABLE))?;
+                let password = secret.ok_or_else(|| Kafka::missing_secret("the user has a password"))?;
                 let credentials = Credentials::new(user.clone(), password);
                 Some(match config.login {
                     KafkaLogin::Plain => SaslConfig::Plain(credentials),

@@ -50,7 +50,6 @@ impl EventKind {
         }
     }
 
-    /// What an entry is about.
     pub fn from_entry(entry: &TelemetryEntry) -> EventKind {
         match entry {
             TelemetryEntry::Change { why: Why::Loop, .. } => EventKind::Loop,

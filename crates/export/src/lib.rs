@@ -10,13 +10,14 @@
 //! - [`events`] combines both: events with their flows and paths, in order;
 //! - [`hosts`] puts together what hosts report of packets;
 //! - [`schema`] makes [points](point) of events; [`json`] makes lines of them;
-//! - [`gauges`] are telemetry for Prometheus;
+//! - [`gauges`] are telemetry for Prometheus, and [`traffic`] sums of flow records;
 //! - [`spool`] keeps records on disk until a separate thread has delivered them;
 //! - `sink` says what goes where: how events and pages of metrics are encoded (`encode`), and who takes them
 //!   (`receiver`). There is a module for each kind: `influx`, `otlp`, `remote_write`,
 //!   `kafka`;
 //! - [`run`] runs exporters as configured by a [`config`], and [`counters`] has their counters.
 
+pub mod alert;
 pub mod config;
 pub mod counters;
 mod deliver;
@@ -47,6 +48,7 @@ pub mod schema;
 mod sink;
 pub mod source;
 pub mod spool;
+pub mod traffic;
 mod unique;
 
 pub use error::ExportError;

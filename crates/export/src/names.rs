@@ -81,9 +81,6 @@ impl Names {
 
     /// The names in the requested file, or else the one in the usual place ([`FILE`]), or else none; and which file
     /// it was. The name `none` stands for no file.
-    ///
-    /// # Errors
-    /// As [`Names::load`].
     pub fn find_and_load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), FileError> {
         match config_file::find_config_file(asked, FILE) {
             Some(path) => Ok((Self::load(&path)?, Some(path))),
@@ -100,9 +97,6 @@ impl Names {
     }
 
     /// Like [`Names::load`], but from text; `path` is only for messages.
-    ///
-    /// # Errors
-    /// As [`Names::load`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
         let (file, places) = config_file::parse_config::<NamesFile>(text, path)?;
         let mut names = Self::default();

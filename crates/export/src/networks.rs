@@ -37,12 +37,10 @@ pub struct Network {
 /// Whose the two ends of a flow are. Unknown ones are left out of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowNetworks {
-    /// The name of the source's network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_network: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_as: Option<u32>,
-    /// The name of the destination's network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_network: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +115,6 @@ impl Networks {
         known.find_network(address)
     }
 
-    /// Whose the ends of a flow are.
     pub fn flow_networks(&self, flow: &Flow) -> FlowNetworks {
         let [from, to] = [flow.src, flow.dst].map(|address| self.find_network(address));
         FlowNetworks {

@@ -1,8 +1,8 @@
 //! A point of a time series, and its InfluxDB format.
 //!
 //! Line protocol: `measurement[,tag=value ..] field=value[,..] time`. In a measurement, commas and spaces are escaped
-//! with a backslash; in tags and field names, equals signs too. Field texts are quoted, with quotes and backslashes
-//! escaped. (InfluxDB documentation, "Line protocol".)
+//! with a backslash; in tags and field names, equals signs too. A backslash itself cannot be escaped there. Field texts
+//! are quoted, with quotes and backslashes escaped. (InfluxDB documentation, "Line protocol".)
 
 use std::fmt::Write as _;
 
@@ -32,10 +32,10 @@ impl InfluxPoint {
     /// Measurement and tags in line protocol: the name of the series.
     pub fn series_name(&self) -> String {
         let mut series = String::with_capacity(128);
-        push_escaped(&mut series, &self.measurement, &[',', ' ']);
+        push_series_text(&mut series, &self.measurement, &[',', ' ']);
         for (name, value) in self.tags.iter().filter(|(_, value)| !value.is_empty()) {
             let _ = write!(series, ",{name}=");
-            push_escaped(&mut series, value, &[',', ' ', '=']);
+            push_series_text(&mut series, value, &[',', ' ', '=']);
         }
         series
     }
@@ -53,7 +53,12 @@ impl InfluxPoint {
                 PointValue::Bool(truth) => write!(line, "{truth}"),
                 PointValue::Text(text) => {
                     line.push('"');
-                    push_escaped(line, text, &['"', '\\']);
+                    for c in text.chars().map(one_line) {
+                        if matches!(c, '"' | '\\') {
+                            line.push('\\');
+                        }
+                        line.push(c);
+                    }
                     line.push('"');
                     Ok(())
                 }
@@ -63,13 +68,22 @@ impl InfluxPoint {
     }
 }
 
-/// Appends a text, with these characters escaped. A newline would end the line: it becomes a space.
-fn push_escaped(to: &mut String, text: &str, special: &[char]) {
-    for c in text.chars() {
-        let c = if c == '\n' { ' ' } else { c };
+/// A newline would end the line: it becomes a space.
+fn one_line(c: char) -> char {
+    if c == '\n' { ' ' } else { c }
+}
+
+/// Appends a measurement or a tag's value, with these characters escaped. A backslash at the end would escape what stands
+/// behind the text: it becomes a slash.
+fn push_series_text(series: &mut String, text: &str, special: &[char]) {
+    for c in text.chars().map(one_line) {
         if special.contains(&c) {
-            to.push('\\');
+            series.push('\\');
         }
-        to.push(c);
+        series.push(c);
+    }
+    if text.ends_with('\\') {
+        series.pop();
+        series.push('/');
     }
 }

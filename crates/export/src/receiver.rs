@@ -28,7 +28,6 @@ impl WriteOutcome {
 
 /// A database or collector of telemetry. Called from a thread that may wait.
 pub(crate) trait RecordReceiver: Send {
-    /// Sends a record with so many points.
     fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome;
 }
 

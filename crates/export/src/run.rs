@@ -14,11 +14,12 @@ use dta_proto::telemetry::{Metric, TelemetryEntry, is_since_1970};
 use dta_proto::trace;
 use dta_rpc::{Ask, ClientError};
 use lru::LruCache;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::config::{Config, KafkaLogin, TraceSelection};
+use crate::alert::{AlertFeeds, ExportedAlert};
+use crate::config::{Config, ConfiguredSpool, KafkaLogin, TraceSelection};
 use crate::counters::{ExportCounters, OfSinks, add};
 use crate::deliver;
 use crate::encode::{EncodeEvents, EncodePages};
@@ -91,13 +92,17 @@ fn is_this_host(rest: &str) -> bool {
 }
 
 /// Where to begin without an earlier run, whether to end, and names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct ExportOptions {
     pub begin: Begin,
     /// End when everything there has been exported.
     pub once: bool,
     /// Names of switches, ports and drop reasons, for exporters that want them.
     pub names: Arc<Names>,
+    /// Makes pages with the [sums of traffic](crate::traffic) alone, where there are any.
+    pub traffic: Option<Pages>,
+    /// Alerts, for exporters that send them.
+    pub alerts: Option<AlertFeeds>,
 }
 
 /// Running exporters. Dropping it leaves them running until the runtime ends; [`Exporters::stop_exporters`] ends them in order.
@@ -128,8 +133,8 @@ impl Exporters {
         // What can fail comes before anything is started.
         let mut opened = Vec::new();
         for sink in build_sinks(config, name, &run.names)? {
-            let spool =
-                Arc::new(Spool::open(&sink.spool, &format!("exporter {} of {name}", sink.name), sink.most)?);
+            let ConfiguredSpool { sink: exporter, directory, most } = &sink.spool;
+            let spool = Arc::new(Spool::open(directory, &format!("exporter {exporter} of {name}"), *most)?);
             opened.push((sink, spool));
         }
         let json = match &config.json {
@@ -159,16 +164,19 @@ impl Exporters {
             let source = EventSource::new(ask.clone(), &options, counters.source.clone());
             HostReader::new(source, ask.clone(), traces, counters.events.clone())
         };
-        for (Sink { name, what, receiver, .. }, spool) in opened {
+        for (Sink { spool: ConfiguredSpool { sink: name, .. }, what, receiver }, spool) in opened {
             let counters = Arc::new(ExportCounters::default());
             add(&counters.points.found, spool.pending_points());
             let _ = counters.spool.set(spool.clone());
             let into = ToSpool { spool: spool.clone(), counters: counters.clone(), stopped: stopped.clone() };
             let task = match what {
-                SinkInput::Events { encoder, flush, state_every, traces } => {
+                SinkInput::Events { encoder, flush, state_every, traffic_every, traces, takes_alerts } => {
                     let kept = spool.checkpoint();
                     let reader = reader(kept.read, traces, &counters);
-                    tokio::spawn(Points::new(encoder, flush, state_every, reader, kept, into).run(run.once))
+                    let mut points = Points::new(encoder, flush, state_every, reader, kept, into);
+                    points.traffic = run.traffic.clone().zip(traffic_every);
+                    points.alerts = run.alerts.as_ref().filter(|_| takes_alerts).map(|feed| feed(name));
+                    tokio::spawn(points.run(run.once))
                 }
                 SinkInput::Packets { encoder, flush, traces } => {
                     let kept = spool.checkpoint();
@@ -248,27 +256,27 @@ struct ToSpool {
 }
 
 impl ToSpool {
-    /// Adds a record to the spool. Retries until the end if that fails.
-    async fn append_record(&self, record: Vec<u8>, points: u64, kept: Checkpoint) {
+    /// Adds a record to the spool, and returns whether it is there. Retries until the end if that fails.
+    async fn append_record(&self, record: Vec<u8>, points: u64, kept: Checkpoint) -> bool {
         let record = Arc::new(record);
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             let (spool, record, kept) = (self.spool.clone(), record.clone(), kept.clone());
             let append = move || spool.append_record(&record, points, kept);
             let error = match tokio::task::spawn_blocking(append).await {
                 Ok(Ok(())) => {
                     add(&self.counters.points.made, points);
-                    return;
+                    return true;
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
-            if !told {
+            if !is_logged {
                 tracing::error!(error, "cannot write points to the spool; trying again");
-                told = true;
+                is_logged = true;
             }
             if *self.stopped.borrow() {
-                return;
+                return false;
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -282,7 +290,6 @@ impl ToSpool {
     }
 }
 
-/// From pages of metrics to the spool.
 async fn send_pages(
     pages: Pages,
     mut encoder: Box<dyn EncodePages>,
@@ -292,7 +299,7 @@ async fn send_pages(
 ) {
     let mut interval = tokio::time::interval(every);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         tokio::select! {
             _ = interval.tick() => {}
@@ -300,19 +307,19 @@ async fn send_pages(
         }
         match pages().await {
             Ok(page) => {
-                is_told = false;
+                is_logged = false;
                 for (record, points) in encoder.encode_page(page, now_ns()) {
                     into.append_record(record, points, Checkpoint::default()).await;
                 }
             }
             Err(error) => {
                 add(&into.counters.points.without_page, 1);
-                if !std::mem::replace(&mut is_told, true) {
+                if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(error, "cannot collect metrics to export; trying again");
                 }
             }
         }
-        if once && !is_told {
+        if once && !is_logged {
             return into.wait_until_empty().await;
         }
     }
@@ -370,6 +377,10 @@ struct Points<R: ExportReader> {
     into: ToSpool,
     flush: Duration,
     state_every: Option<Duration>,
+    /// Makes pages with sums of traffic, to be read this often.
+    traffic: Option<(Pages, Duration)>,
+    /// Alerts, each of which waits until it is in the spool.
+    alerts: Option<mpsc::Receiver<ExportedAlert>>,
     times: SeriesTimes,
     points: u64,
     read: Positions,
@@ -393,6 +404,8 @@ impl<R: ExportReader> Points<R> {
             into,
             flush,
             state_every,
+            traffic: None,
+            alerts: None,
             times: SeriesTimes::new(&kept.recent),
             points: 0,
             read: kept.read,
@@ -403,6 +416,7 @@ impl<R: ExportReader> Points<R> {
     async fn run(mut self, once: bool) {
         let mut flush_at: Option<Instant> = None;
         let mut state_at = self.state_every.map(|every| Instant::now() + every);
+        let mut traffic_at = self.traffic.as_ref().map(|(_, every)| Instant::now() + *every);
         let at = |at: Option<Instant>| async move {
             match at {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -416,10 +430,15 @@ impl<R: ExportReader> Points<R> {
                     Some(Err(error)) => interrupted(&error),
                     None => break,
                 },
+                Some(alert) = next_alert(&mut self.alerts) => self.spool_alert(alert).await,
                 () = at(flush_at) => {}
                 () = at(state_at) => {
-                    self.tell_state().await;
+                    self.write_state().await;
                     state_at = self.state_every.map(|every| Instant::now() + every);
+                }
+                () = at(traffic_at) => {
+                    self.add_traffic().await;
+                    traffic_at = self.traffic.as_ref().map(|(_, every)| Instant::now() + *every);
                 }
                 () = wait_for_stop(self.into.stopped.clone()) => break,
             }
@@ -463,7 +482,7 @@ impl<R: ExportReader> Points<R> {
     }
 
     /// Writes a point of each current value.
-    async fn tell_state(&mut self) {
+    async fn write_state(&mut self) {
         let now = now_ns();
         let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
         self.reader.refresh_values(&mut events, now).await;
@@ -477,14 +496,51 @@ impl<R: ExportReader> Points<R> {
         }
     }
 
-    /// Moves new points into the spool.
-    async fn spool_points(&mut self) {
+    /// Adds the sums of traffic of this moment.
+    async fn add_traffic(&mut self) {
+        let Some((pages, _)) = &self.traffic else { return };
+        match pages().await {
+            Ok(page) => {
+                let points = self.encoder.encode_traffic(page, now_ns());
+                self.points += points;
+                add(&self.into.counters.points.traffic, points);
+            }
+            Err(_) => add(&self.into.counters.points.without_page, 1),
+        }
+    }
+
+    /// Moves an alert into the spool, with the points that came before it.
+    async fn spool_alert(&mut self, ExportedAlert { message, spooled }: ExportedAlert) {
+        add(&self.into.counters.points.taken, 1);
+        let is_spooled = if self.encoder.encode_alert(&message) {
+            self.points += 1;
+            self.spool_points().await
+        } else {
+            add(&self.into.counters.points.skipped, 1);
+            true
+        };
+        if is_spooled {
+            // Who feeds may be gone: the next run gets it again then.
+            _ = spooled.send(());
+        }
+    }
+
+    /// Moves new points into the spool, and returns whether all are there.
+    async fn spool_points(&mut self) -> bool {
         if self.points == 0 {
-            return;
+            return true;
         }
         let kept = Checkpoint { read: self.read, recent: self.times.recent_series(RECENT) };
         let points = std::mem::take(&mut self.points);
-        self.into.append_record(self.encoder.take(), points, kept).await;
+        self.into.append_record(self.encoder.take(), points, kept).await
+    }
+}
+
+/// The next alert; `None` if no more come.
+async fn next_alert(alerts: &mut Option<mpsc::Receiver<ExportedAlert>>) -> Option<ExportedAlert> {
+    match alerts {
+        Some(alerts) => alerts.recv().await,
+        None => None,
     }
 }
 
@@ -519,7 +575,7 @@ async fn export_lines(
         }
         let (text, count) = (Arc::new(text), events.len() as u64);
         add(&counters.points.made, count);
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             let Some(mut to) = output.take() else { return };
             let lines = text.clone();
@@ -534,9 +590,9 @@ async fn export_lines(
                 Ok(()) => break,
                 // The reader is gone.
                 Err(error) if is_stdout && error.kind() == std::io::ErrorKind::BrokenPipe => return,
-                Err(error) if !told => {
+                Err(error) if !is_logged => {
                     tracing::error!(%error, "cannot write lines; trying again");
-                    told = true;
+                    is_logged = true;
                 }
                 Err(_) => {}
             }

@@ -1,10 +1,9 @@
 //! The ways out that have a spool, as configured: what each sends, in which form, and to whom.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Config, TraceSelection};
+use crate::config::{Config, ConfiguredSpool, TraceSelection};
 use crate::encode::{EncodeEvents, EncodePages};
 use crate::error::ExportError;
 use crate::hosts::journey::HostTrace;
@@ -13,10 +12,7 @@ use crate::names::Names;
 use crate::receiver::RecordReceiver;
 
 pub(crate) struct Sink {
-    pub(crate) name: &'static str,
-    pub(crate) spool: PathBuf,
-    /// Limit of the spool in bytes.
-    pub(crate) most: u64,
+    pub(crate) spool: ConfiguredSpool,
     pub(crate) what: SinkInput,
     pub(crate) receiver: Box<dyn RecordReceiver>,
 }
@@ -28,8 +24,12 @@ pub(crate) enum SinkInput {
         flush: Duration,
         /// How often each known value is sent again; `None` = never.
         state_every: Option<Duration>,
+        /// How often sums of traffic are sent; `None` = never.
+        traffic_every: Option<Duration>,
         /// Which events have the latencies of all switches on their path, for traces; `None` = none.
         traces: Option<TraceSelection>,
+        /// Whether alerts are sent, too.
+        takes_alerts: bool,
     },
     #[cfg_attr(not(feature = "otlp"), expect(dead_code))]
     Packets {
@@ -46,19 +46,19 @@ pub(crate) enum SinkInput {
 /// The sinks of a configuration. Reads secrets and certificates; opens no spool and makes no connection. `name` is the
 /// collector's.
 pub(crate) fn build_sinks(config: &Config, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
-    let lacks = |table: &str, feature: &str| {
+    let missing_feature = |table: &str, feature: &str| {
         ExportError(format!(
             "[{table}] is configured, but this program was built without it: build it with `--features dta-collector/{feature}`"
         ))
     };
     if config.otlp.is_some() && cfg!(not(feature = "otlp")) {
-        return Err(lacks("export.otlp", "otlp"));
+        return Err(missing_feature("export.otlp", "otlp"));
     }
     if config.remote_write.is_some() && cfg!(not(feature = "remote-write")) {
-        return Err(lacks("export.remote_write", "remote-write"));
+        return Err(missing_feature("export.remote_write", "remote-write"));
     }
     if config.kafka.is_some() && cfg!(not(feature = "kafka")) {
-        return Err(lacks("export.kafka", "kafka"));
+        return Err(missing_feature("export.kafka", "kafka"));
     }
     let mut all = Vec::new();
     if let Some(config) = &config.influx {

@@ -111,7 +111,6 @@ impl<E> Default for EntryBatch<E> {
 }
 
 impl<E: ListEntry> EntryBatch<E> {
-    /// What a message has of a list.
     pub fn from_message(list: u32, message: TailResponse) -> Self {
         let count = message.entries.len();
         let entries: Vec<E> = message.entries.iter().filter_map(|entry| E::parse_entry(entry)).collect();
@@ -257,14 +256,14 @@ impl<E: ListEntry> List<E> {
 
     /// Follows the list; ends when everything there has been read, if `once`.
     async fn follow_list(&mut self, once: bool) -> Result<(), SourceDropped> {
-        let (mut again, mut told) = (AGAIN, false);
+        let (mut again, mut is_reported) = (AGAIN, false);
         loop {
-            match self.try_follow(once, &mut told).await? {
+            match self.try_follow(once, &mut is_reported).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     // What was followed and broke off is retried soon.
-                    if !told {
-                        (again, told) = (AGAIN, true);
+                    if !is_reported {
+                        (again, is_reported) = (AGAIN, true);
                         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
                         self.sender.send(Err(error)).await.map_err(|_| SourceDropped)?;
                     }
@@ -274,18 +273,18 @@ impl<E: ListEntry> List<E> {
         }
     }
 
-    /// Follows the list until it fails. `told` becomes false as soon as it can be followed.
+    /// Follows the list until it fails. `is_reported` becomes false as soon as it can be followed.
     async fn try_follow(
         &mut self,
         once: bool,
-        told: &mut bool,
+        is_reported: &mut bool,
     ) -> Result<Result<(), ClientError>, SourceDropped> {
         let following = match self.start_tail(once).await {
             Ok(following) => following,
             Err(error) => return Ok(Err(error)),
         };
         let Some(mut following) = following else { return Ok(Ok(())) };
-        *told = false;
+        *is_reported = false;
         loop {
             match following.next_message().await {
                 Ok(Some(message)) => {

@@ -33,7 +33,7 @@ impl Ids {
 const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Last {
+pub(crate) struct AssignedTime {
     series: u64,
     /// The event's own time, and
     own: u64,
@@ -43,11 +43,11 @@ pub(crate) struct Last {
 
 /// Assigns times. One that is taken in its series becomes the next free nanosecond.
 #[derive(Debug)]
-pub(crate) struct SeriesTimes(LruCache<u64, Last>);
+pub(crate) struct SeriesTimes(LruCache<u64, AssignedTime>);
 
 impl SeriesTimes {
     /// Continues after times assigned earlier.
-    pub(crate) fn new(recent: &[Last]) -> Self {
+    pub(crate) fn new(recent: &[AssignedTime]) -> Self {
         let mut times = LruCache::new(SERIES);
         for last in recent.iter().rev() {
             times.put(last.series, *last);
@@ -63,15 +63,17 @@ impl SeriesTimes {
         let series = hasher.finish();
         let last = self.0.get(&series).copied();
         let now = match last {
-            Some(last) if (last.own..=last.given).contains(&own) => Last { given: last.given + 1, ..last },
-            _ => Last { series, own, given: own },
+            Some(last) if (last.own..=last.given).contains(&own) => {
+                AssignedTime { given: last.given + 1, ..last }
+            }
+            _ => AssignedTime { series, own, given: own },
         };
         self.0.put(series, now);
         now.given
     }
 
     /// The series with the most recently assigned times, newest first.
-    pub(crate) fn recent_series(&self, most: usize) -> Vec<Last> {
+    pub(crate) fn recent_series(&self, most: usize) -> Vec<AssignedTime> {
         self.0.iter().take(most).map(|(_, last)| *last).collect()
     }
 }

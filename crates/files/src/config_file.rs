@@ -200,10 +200,6 @@ impl ConfigError {
         ConfigError::invalid_value(key, format_args!("{:?}", value.to_string()), must)
     }
 
-    /// Checks that a value is in its range.
-    ///
-    /// # Errors
-    /// It is not.
     pub fn check_range(
         key: impl Into<String>,
         value: impl Into<u64>,
@@ -221,9 +217,6 @@ impl ConfigError {
     }
 
     /// Checks that the numbers of a table are in their ranges.
-    ///
-    /// # Errors
-    /// One is not.
     pub fn check_numbers(
         table: &str,
         numbers: impl IntoIterator<Item = (&'static str, u64, RangeInclusive<u64>)>,
@@ -275,17 +268,11 @@ pub fn strip_indices(key: &str) -> String {
 }
 
 /// The text of a file with `what` ("the configuration").
-///
-/// # Errors
-/// [`FileError::Read`].
 pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
     file::read_text(path).map_err(|source| FileError::Read { what, path: path.to_owned(), source })
 }
 
 /// Reads a text, which came from `path`. Returns its contents and their positions.
-///
-/// # Errors
-/// [`FileError::Parse`].
 pub fn parse_config<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, KeyPositions), FileError> {
     parse_text(text, path).map_err(|wrong| FileError::Parse { path: path.to_owned(), wrong })
 }

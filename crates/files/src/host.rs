@@ -26,10 +26,6 @@ pub fn socket_v4(text: &str) -> Result<SocketAddrV4, String> {
     }
 }
 
-/// Parses a host.
-///
-/// # Errors
-/// As [`resolve_socket`].
 pub fn resolve_ip(text: &str) -> Result<IpAddr, String> {
     match text.parse() {
         Ok(address) => Ok(address),
@@ -41,9 +37,6 @@ pub fn resolve_ip(text: &str) -> Result<IpAddr, String> {
 }
 
 /// Parses a host, IPv4 only.
-///
-/// # Errors
-/// As [`socket_v4`].
 pub fn resolve_ipv4(text: &str) -> Result<Ipv4Addr, String> {
     match resolve_ip(text)? {
         IpAddr::V4(address) => Ok(address),
@@ -95,41 +88,26 @@ pub mod serde {
     use serde::de::{Deserialize, Deserializer, Error};
 
     /// As [`resolve_socket`](super::resolve_socket).
-    ///
-    /// # Errors
-    /// As there.
     pub fn deserialize_socket<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
         super::resolve_socket(&String::deserialize(from)?).map_err(Error::custom)
     }
 
     /// As [`resolve_socket`](super::resolve_socket), if the key is present.
-    ///
-    /// # Errors
-    /// As there.
     pub fn some_socket<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
         deserialize_socket(from).map(Some)
     }
 
     /// As [`resolve_ip`](super::resolve_ip).
-    ///
-    /// # Errors
-    /// As there.
     pub fn deserialize_ip<'de, D: Deserializer<'de>>(from: D) -> Result<IpAddr, D::Error> {
         super::resolve_ip(&String::deserialize(from)?).map_err(Error::custom)
     }
 
     /// As [`resolve_ip`](super::resolve_ip), if the key is present.
-    ///
-    /// # Errors
-    /// As there.
     pub fn deserialize_some_ip<'de, D: Deserializer<'de>>(from: D) -> Result<Option<IpAddr>, D::Error> {
         deserialize_ip(from).map(Some)
     }
 
     /// As [`resolve_ipv4`](super::resolve_ipv4).
-    ///
-    /// # Errors
-    /// As there.
     pub fn deserialize_ipv4<'de, D: Deserializer<'de>>(from: D) -> Result<Ipv4Addr, D::Error> {
         super::resolve_ipv4(&String::deserialize(from)?).map_err(Error::custom)
     }

@@ -30,9 +30,6 @@ pub fn client_config(ca: Option<&Path>, user_agent: &str) -> Result<ConfigBuilde
 }
 
 /// The first line of the file or the variable, if any: a token or password.
-///
-/// # Errors
-/// Why the file cannot be used, with its path.
 pub fn read_secret(file: Option<&Path>, variable: &str) -> Result<Option<String>, String> {
     let Some(path) = file else {
         return Ok(std::env::var(variable).ok().filter(|secret| !secret.is_empty()));

@@ -16,9 +16,6 @@ pub struct Lock(File);
 
 impl Lock {
     /// Locks a file; returns `None` if another process has it locked.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn take(file: File) -> io::Result<Option<Lock>> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(file))),

@@ -32,9 +32,6 @@ const SECONDS_DIGITS: usize = 9;
 
 /// Reads a moment: `2026-11-24T14:00` in this machine's time zone, the same with an offset or `Z`, the last `14:00`, a time
 /// ago, such as `1h` or `-1h`, or seconds since 1970.
-///
-/// # Errors
-/// What it must be, in words.
 pub fn parse_moment(text: &str) -> Result<u64, String> {
     let must = || {
         "must be a moment such as 2026-11-24T14:00, 2026-11-24T14:00Z or 14:00, a time ago such as 1h, or seconds since 1970"

@@ -68,9 +68,6 @@ impl OwnedFolder<'_> {
 
     /// As [`OwnedFolder::lock`], where `path` is a single file, which need not exist: the folders of others may have files
     /// beside it.
-    ///
-    /// # Errors
-    /// As [`OwnedFolder::lock`].
     pub fn lock_file(&self) -> Result<Lock, FolderError> {
         let mut lock = self.path.as_os_str().to_owned();
         lock.push(".lock");

@@ -6,9 +6,6 @@ use serde::{Deserialize, Deserializer, Serializer};
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
 /// Reads a size above 0, in bytes.
-///
-/// # Errors
-/// What it must be, in words.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let of_unit = |(unit, shift): &(&str, u32)| {
         let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
@@ -19,18 +16,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// For fields of configurations (`#[serde(with = "dta_files::size")]`).
-///
-/// # Errors
-/// As [`parse_size`].
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     parse_size(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
 }
 
 /// For fields of configurations.
-///
-/// # Errors
-/// As the serializer's.
 pub fn serialize<S: Serializer>(size: &u64, to: S) -> Result<S::Ok, S::Error> {
     let whole = |(_, shift): &&(&str, u32)| size.is_multiple_of(1 << shift);
     let (unit, shift) = UNITS.iter().find(whole).expect("whole bytes");

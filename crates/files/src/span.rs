@@ -6,9 +6,6 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serializer};
 
 /// Reads a length of time above 0; a day has 24 hours.
-///
-/// # Errors
-/// What it must be, in words.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let span: Result<Span, _> = text.parse();
     let length = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
@@ -18,18 +15,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// For fields of configurations (`#[serde(with = "dta_files::span")]`).
-///
-/// # Errors
-/// As [`parse_duration`].
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     parse_duration(&text).map_err(|must| serde::de::Error::custom(format!("{text:?} is not {must}")))
 }
 
 /// For fields of configurations.
-///
-/// # Errors
-/// As the serializer's.
 pub fn serialize<S: Serializer>(length: &Duration, to: S) -> Result<S::Ok, S::Error> {
     let length = SignedDuration::try_from(*length).unwrap_or(SignedDuration::MAX);
     to.collect_str(&format_args!("{length:#}"))

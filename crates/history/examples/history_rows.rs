@@ -61,14 +61,14 @@ fn main() {
 
 #[cfg(feature = "s3")]
 fn upload<'a>(url: &str, tables: impl Iterator<Item = &'a EpochTable>) {
-    use dta_history::s3::{Followed, Mirror, StorageBucket};
+    use dta_history::s3::{Mirror, MirrorProgress, StorageBucket};
 
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let bucket = StorageBucket::open(url, &std::env::vars().collect(), stopped).expect("a place");
     let bucket = std::sync::Arc::new(bucket);
     for table in tables {
         Mirror::new(bucket.clone(), &table.table_name())
-            .mirror_table(table, &mut Followed::default())
+            .mirror_table(table, &mut MirrorProgress::default())
             .expect("a copy");
     }
 }
@@ -80,13 +80,13 @@ fn upload<'a>(url: &str, _: impl Iterator<Item = &'a EpochTable>) {
 
 #[cfg(feature = "clickhouse")]
 fn insert<'a>(url: &str, tables: impl Iterator<Item = &'a EpochTable>) {
-    use dta_history::clickhouse::{ClickHouseServer, Inserted, Inserter};
+    use dta_history::clickhouse::{ClickHouseServer, InsertProgress, Inserter};
 
     let server = std::sync::Arc::new(ClickHouseServer::open(url, "dta", None, None, "c1").expect("a URL"));
     server.check_server().expect("a server");
     for table in tables {
         let mut inserter = Inserter::new(server.clone(), &table.table_name());
-        inserter.insert_new_epochs(table, &mut Inserted::default()).expect("all rows");
+        inserter.insert_new_epochs(table, &mut InsertProgress::default()).expect("all rows");
     }
 }
 

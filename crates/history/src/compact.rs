@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dta_files::moment::now;
+use dta_proto::store::StoreSpec;
 use dta_proto::wire::dta::EpochEnd;
 use serde_json::json;
 
 use crate::data::{DataFile, NewFile, RowMoments, Scan};
 use crate::epoch::{HistoryEpoch, KeptEpoch};
-use crate::flush::FILE;
+use crate::flush::{FILE, is_merged};
 use crate::layout::Order;
 use crate::log::action::{Add, LogAction};
 use crate::log::replay::LoggedFile;
@@ -21,7 +22,7 @@ use crate::temporary::random_number;
 use crate::{EpochTable, HistoryError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactedFile {
     /// The files that went into it.
     pub files: usize,
     pub rows: u64,
@@ -30,25 +31,44 @@ pub struct Compacted {
 
 /// What there is of epochs that were opened in one span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spanned {
+pub struct SpanFiles {
     /// Files that have epochs of this span, and no others.
     pub files: usize,
     pub epochs: usize,
+    /// Whether rows in them last longer than they say: until the end of the last epoch that has them.
+    pub has_longer_rows: bool,
 }
 
-/// An epoch's number, and the moments that its rows have.
-fn epoch_moments(epoch: &HistoryEpoch) -> (i64, [u64; 2]) {
-    (epoch.number.cast_signed(), [epoch.opened, epoch.flipped_to])
+/// Whether rows of a file last longer than they say.
+fn has_longer_rows(file: &LoggedFile) -> bool {
+    !is_merged(&file.add.path) && file.epochs.iter().any(|kept| kept.rows_of.is_some())
+}
+
+/// The moments of rows, by the number that these have: until the end of the last epoch that has them.
+fn row_moments(epochs: &[KeptEpoch]) -> BTreeMap<i64, [u64; 2]> {
+    let mut moments = BTreeMap::new();
+    for kept in epochs {
+        let HistoryEpoch { opened, flipped_to, .. } = kept.epoch;
+        let of_rows = moments.entry(kept.row_number().cast_signed()).or_insert([opened, flipped_to]);
+        of_rows[0] = of_rows[0].min(opened);
+        of_rows[1] = of_rows[1].max(flipped_to);
+    }
+    moments
+}
+
+/// Whether a slot of a later epoch of a store replaces that of an earlier one.
+pub fn replaces_slots(spec: &StoreSpec) -> bool {
+    match spec.kind.primitive().epoch_end() {
+        EpochEnd::Replaces | EpochEnd::Reads => true,
+        EpochEnd::Closes | EpochEnd::Collects => false,
+    }
 }
 
 impl EpochTable {
     /// What [`EpochTable::compact_span`] and [`EpochTable::coarsen_span`] find in spans of a length (milliseconds), by their begins, which are multiples of it
     /// since 1970.
-    ///
-    /// # Errors
-    /// The log cannot be read.
-    pub fn compaction_spans(&self, length: u64) -> Result<BTreeMap<u64, Spanned>, HistoryError> {
-        let mut spans: BTreeMap<u64, Spanned> = BTreeMap::new();
+    pub fn compaction_spans(&self, length: u64) -> Result<BTreeMap<u64, SpanFiles>, HistoryError> {
+        let mut spans: BTreeMap<u64, SpanFiles> = BTreeMap::new();
         for entry in self.refreshed()?.files.values() {
             let mut begins = entry.epochs.iter().map(|kept| kept.epoch.opened / length * length);
             if let Some(begin) = begins.next()
@@ -57,22 +77,23 @@ impl EpochTable {
                 let of = spans.entry(begin).or_default();
                 of.files += 1;
                 of.epochs += entry.epochs.len();
+                of.has_longer_rows |= has_longer_rows(entry);
             }
         }
         Ok(spans)
     }
 
-    /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970). `None` if there are fewer than two, or one
-    /// of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`EpochTable::vacuum_files`] removes them.
+    /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970), in which rows say how long they last. `None`
+    /// if one file does so already, or one of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`EpochTable::vacuum_files`] removes them.
     ///
     /// # Errors
     /// A file cannot be read, or the new one cannot be written: all stays as it was.
-    pub fn compact_span(&self, opened: Range<u64>) -> Result<Option<Compacted>, HistoryError> {
+    pub fn compact_span(&self, opened: Range<u64>) -> Result<Option<CompactedFile>, HistoryError> {
         let (files, epochs) = self.opened_in(opened)?;
-        if files.len() < 2 {
+        if files.len() < 2 && !files.iter().any(|file| has_longer_rows(file)) {
             return Ok(None);
         }
-        let moments = epochs.iter().map(|kept| epoch_moments(&kept.epoch)).collect();
+        let moments = row_moments(&epochs);
         let merged = self.merge_files(&files, moments, None)?;
         self.replace_files(&files, merged, &epochs, false)
     }
@@ -87,7 +108,7 @@ impl EpochTable {
         &self,
         opened: Range<u64>,
         waterfall: impl FnOnce(&[KeptEpoch]) -> serde_json::Value,
-    ) -> Result<Option<Compacted>, HistoryError> {
+    ) -> Result<Option<CompactedFile>, HistoryError> {
         if !self.can_be_coarse() {
             return Err(
                 self.unfit_error("cannot be made coarser: nothing in them replaces what was there before")
@@ -102,18 +123,15 @@ impl EpochTable {
             waterfall: waterfall(&epochs),
             ..last.epoch.clone()
         };
-        let moments = BTreeMap::from([epoch_moments(&epoch)]);
+        let moments = BTreeMap::from([(epoch.number.cast_signed(), [epoch.opened, epoch.flipped_to])]);
         let merged = self.merge_files(&files, moments, Some(epoch.number))?;
         let rows = merged.row_count();
-        self.replace_files(&files, merged, &[KeptEpoch { epoch, rows }], true)
+        self.replace_files(&files, merged, &[KeptEpoch { epoch, rows, rows_of: None }], true)
     }
 
     /// Whether [`EpochTable::coarsen_span`] makes sense: a slot of a later epoch replaces that of an earlier one.
     pub fn can_be_coarse(&self) -> bool {
-        match self.spec.kind.primitive().epoch_end() {
-            EpochEnd::Replaces | EpochEnd::Reads => true,
-            EpochEnd::Closes | EpochEnd::Collects => false,
-        }
+        replaces_slots(&self.spec)
     }
 
     /// The files whose epochs were all opened in a span, and their epochs by number.
@@ -135,15 +153,19 @@ impl EpochTable {
         by: NewFile,
         epochs: &[KeptEpoch],
         data: bool,
-    ) -> Result<Option<Compacted>, HistoryError> {
+    ) -> Result<Option<CompactedFile>, HistoryError> {
         let (first, last) = (epochs[0].epoch.number, epochs[epochs.len() - 1].epoch.number);
         let name = format!("{FILE}{first:012}-{last:012}-{:016x}.parquet", random_number());
-        let (file, made) = by.finish(&name, [0; 2])?;
+        let (file, made) = by.close([0; 2])?.rename_to(&name)?;
         let now = now();
         let mut add = Add::new(name, &made, epochs, &self.layout, now);
         add.data_change = data;
         let done = self.commit_actions(|state| {
-            if !files.iter().all(|entry| state.files.contains_key(&entry.add.path)) {
+            // None was removed, nor took in another epoch.
+            let is_same = |entry: &Arc<LoggedFile>| {
+                state.files.get(&entry.add.path).is_some_and(|now| now.epochs.len() == entry.epochs.len())
+            };
+            if !files.iter().all(is_same) {
                 return Ok(None);
             }
             let operation = if data { "MERGE" } else { "OPTIMIZE" };
@@ -159,7 +181,7 @@ impl EpochTable {
         for entry in files {
             self.cache.evict_file(&entry.add.path);
         }
-        Ok(Some(Compacted { files: files.len(), rows: made.rows, bytes: made.bytes }))
+        Ok(Some(CompactedFile { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
     /// The rows of all files in the order of the layout; of each slot the last one alone, as of epoch `one`, if there is to be one.

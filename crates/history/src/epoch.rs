@@ -61,4 +61,14 @@ pub struct KeptEpoch {
     pub epoch: HistoryEpoch,
     /// Its rows: used slots or columns, or entries.
     pub rows: u64,
+    /// The epoch whose rows, in the same file, are its rows, too: nothing changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_of: Option<u64>,
+}
+
+impl KeptEpoch {
+    /// The number that its rows have in their file.
+    pub(crate) fn row_number(&self) -> u64 {
+        self.rows_of.unwrap_or(self.epoch.number)
+    }
 }

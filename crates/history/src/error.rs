@@ -17,18 +17,10 @@ pub enum HistoryError {
     },
     /// A data file that cannot be written or read as Parquet.
     #[error("{}: {source}", path.display())]
-    Parquet {
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ParquetError,
-    },
+    Parquet { path: PathBuf, source: ParquetError },
     /// A data file with other columns than the table, or with rows that contradict its index.
     #[error("{} is not a data file of this table: {problem}", path.display())]
-    Foreign {
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Foreign { path: PathBuf, problem: String },
     /// What makes no sense for a store of this kind.
     #[error("store `{store}`: {primitive} stores {problem}")]
     Kind {
@@ -65,11 +57,7 @@ pub enum HistoryError {
     AlreadyKept(u64),
     /// Slots were not handed over in ascending order, or lie beyond the store, or are no whole elements.
     #[error("bad rows for epoch {epoch}: {problem}")]
-    Rows {
-        epoch: u64,
-        /// What is wrong with them.
-        problem: String,
-    },
+    Rows { epoch: u64, problem: String },
 }
 
 impl HistoryError {

@@ -1,5 +1,6 @@
 //! What other readers need to know: which files have a table's rows, and which columns they have.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -9,28 +10,36 @@ use crate::epoch::KeptEpoch;
 use crate::layout::Layout;
 use crate::{EpochTable, HistoryError};
 
-/// A data file of a table.
 #[derive(Clone, Debug)]
 pub struct FileOfTable {
     pub name: String,
     pub bytes: u64,
-    /// Its epochs, ascending by number; none if the log's words on them are damaged.
+    /// Its epochs, ascending by number, but for those that have the rows of others; none if the log's words on them are damaged.
     pub epochs: Vec<Arc<KeptEpoch>>,
 }
 
 impl EpochTable {
     /// The files that have the rows, by name, as the log says now. Those that another process removes stay for ten minutes.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn data_files(&self) -> Result<Vec<FileOfTable>, HistoryError> {
         let state = self.refreshed()?;
         let of_table = state.files.iter().map(|(name, entry)| FileOfTable {
             name: name.clone(),
             bytes: entry.add.size,
-            epochs: entry.epochs.clone(),
+            epochs: entry.epochs.iter().filter(|kept| kept.rows_of.is_none()).cloned().collect(),
         });
         Ok(of_table.collect())
+    }
+
+    /// The epochs that rows name in their column `epoch`, by number. Each lasts until the end of the last one that has its rows.
+    pub fn row_epochs(&self) -> Result<Vec<KeptEpoch>, HistoryError> {
+        let state = self.refreshed()?;
+        let mut epochs: BTreeMap<u64, KeptEpoch> = BTreeMap::new();
+        for (kept, _) in state.epochs.values() {
+            let of_rows = epochs.entry(kept.row_number()).or_insert_with(|| KeptEpoch::clone(kept));
+            of_rows.epoch.flipped_from = of_rows.epoch.flipped_from.max(kept.epoch.flipped_from);
+            of_rows.epoch.flipped_to = of_rows.epoch.flipped_to.max(kept.epoch.flipped_to);
+        }
+        Ok(epochs.into_values().collect())
     }
 
     /// Its columns as Delta's `schemaString`: a JSON object with `fields`, each with `name`, `type` and `nullable`.

@@ -1,12 +1,16 @@
 //! An epoch on its way into the table.
 
+use std::sync::Arc;
+
 use dta_files::moment::now;
 use serde_json::json;
 
-use crate::data::{NewFile, RowMoments};
+use crate::data::{ClosedFile, NewFile, RowMoments, have_same_rows};
 use crate::epoch::{HistoryEpoch, KeptEpoch};
 use crate::layout::{ENTRY, Order};
 use crate::log::action::{Add, LogAction};
+use crate::log::replay::LoggedFile;
+use crate::log::unchanged::UnchangedEpoch;
 use crate::table::HistoryEntry;
 use crate::temporary::random_number;
 use crate::{EpochTable, HistoryError};
@@ -26,7 +30,7 @@ pub struct EpochFlush<'a> {
 pub struct WrittenEpoch {
     /// Its rows: used slots or columns, or entries.
     pub rows: u64,
-    /// Bytes of its file.
+    /// Bytes of its file; 0 if it has none of its own.
     pub bytes: u64,
 }
 
@@ -44,6 +48,68 @@ impl EpochTable {
         }
         let file = NewFile::new(&self.path, &self.spec, &self.layout, RowMoments::Later)?;
         Ok(EpochFlush { table: self, epoch, file, next: 0, row: Vec::new() })
+    }
+}
+
+/// An epoch whose file may take the next one in, too.
+struct ChangedEpoch {
+    number: u64,
+    /// The one whose rows the next one has, if it has any.
+    rows_of: Option<u64>,
+    file: Arc<LoggedFile>,
+}
+
+/// Epochs of a file that takes others in: the log names all of them in one line.
+const EPOCHS: usize = 512;
+
+impl EpochTable {
+    /// Keeps an epoch without a file, if nothing is in it that the last one has not. `false`: it needs its file.
+    fn keep_as_unchanged(&self, epoch: &HistoryEpoch, file: &ClosedFile) -> Result<bool, HistoryError> {
+        let Some(last) = self.unchanged_since(epoch, file.summary.rows)? else { return Ok(false) };
+        if last.rows_of.is_some() {
+            // A file that cannot be read has other rows.
+            let is_same = self
+                .open_file(&last.file)
+                .and_then(|of_last| have_same_rows(&of_last, &file.open(&self.layout)?));
+            if !is_same.unwrap_or(false) {
+                return Ok(false);
+            }
+        }
+        let mut state = self.refreshed()?;
+        // A file that was compacted meanwhile is another one.
+        let is_last = state
+            .epochs
+            .last_key_value()
+            .is_some_and(|(number, (_, of))| *number == last.number && of.add.path == last.file.add.path);
+        if !is_last {
+            return Ok(false);
+        }
+        let kept = KeptEpoch { epoch: epoch.clone(), rows: file.summary.rows, rows_of: last.rows_of };
+        state.append_unchanged_epoch(&self.path, &UnchangedEpoch { beside: last.number, kept })?;
+        Ok(true)
+    }
+
+    /// The last epoch, if its file may take in one with so many rows.
+    fn unchanged_since(&self, epoch: &HistoryEpoch, rows: u64) -> Result<Option<ChangedEpoch>, HistoryError> {
+        let Some(span) = self.unchanged_span else { return Ok(None) };
+        let state = self.refreshed()?;
+        let Some((_, (kept, file))) =
+            state.epochs.last_key_value().filter(|(number, _)| **number < epoch.number)
+        else {
+            return Ok(None);
+        };
+        let is_in_span = |kept: &Arc<KeptEpoch>| kept.epoch.opened / span == epoch.opened / span;
+        let takes_more = file.epochs.len() < EPOCHS && file.epochs.iter().all(is_in_span);
+        let rows_of = (rows > 0).then(|| kept.row_number());
+        // All rows of the file are compared.
+        let is_comparable = |of: u64| {
+            self.layout.order == Order::BySlot
+                && kept.rows == rows
+                && file.epochs.iter().all(|kept| kept.rows == 0 || kept.row_number() == of)
+        };
+        let is_candidate =
+            takes_more && kept.epoch.opened < epoch.opened && rows_of.is_none_or(is_comparable);
+        Ok(is_candidate.then(|| ChangedEpoch { number: kept.epoch.number, rows_of, file: file.clone() }))
     }
 }
 
@@ -107,7 +173,8 @@ impl EpochFlush<'_> {
         self.file.append_row(self.epoch, list.into(), &self.row)
     }
 
-    /// Has the file on disk, and commits it: from here on the epoch is kept.
+    /// Has the file on disk, and commits it: from here on the epoch is kept. Without a file of its own if that has nothing new
+    /// ([`EpochTable::with_unchanged_epochs`]).
     ///
     /// # Errors
     /// The epoch is not the one that was begun, or has been written by somebody else; the system refuses. Nothing is left then.
@@ -116,9 +183,13 @@ impl EpochFlush<'_> {
             let problem = format!("it ends as epoch {}", epoch.number);
             return Err(HistoryError::Rows { epoch: self.epoch, problem });
         }
+        let file = self.file.close([epoch.opened, epoch.flipped_to])?;
+        if self.table.keep_as_unchanged(epoch, &file)? {
+            return Ok(WrittenEpoch { rows: file.summary.rows, bytes: 0 });
+        }
         let name = format!("{FILE}{:012}-{:016x}.parquet", epoch.number, random_number());
-        let (file, made) = self.file.finish(&name, [epoch.opened, epoch.flipped_to])?;
-        let kept = KeptEpoch { epoch: epoch.clone(), rows: made.rows };
+        let (file, made) = file.rename_to(&name)?;
+        let kept = KeptEpoch { epoch: epoch.clone(), rows: made.rows, rows_of: None };
         let now = now();
         let add = Add::new(name, &made, &[kept], &self.table.layout, now);
         self.table.commit_actions(|state| {
@@ -139,6 +210,11 @@ impl EpochFlush<'_> {
 
 /// How the names of data files begin.
 pub(crate) const FILE: &str = "epoch-";
+
+/// Whether a data file was made of others: its name has the numbers of its first epoch and of its last.
+pub(crate) fn is_merged(name: &str) -> bool {
+    name.matches('-').count() > 2
+}
 
 /// Whether any byte of an element, whose length is a multiple of eight, is set.
 #[inline]

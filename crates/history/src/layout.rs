@@ -8,6 +8,7 @@
 //! | key-increment | `epoch` long, `slot` long, `count` long |
 //! | sketch-merge | `epoch` long, `column` long, `sketch_epoch` long, `merged` integer, `expected` integer, `cell_0` long, … |
 //! | append | `epoch` long, `list` long, `sequence` long, `number` integer, `entry` binary |
+//! | `flow-records` | the same, but in place of `entry` the columns of [`flow_record`] |
 //!
 //! No column has nulls. Delta has no unsigned types, so 32 bits are a long and 16 bits an integer; a count from
 //! 2^63 on is negative. Numbers are as the store means them, whatever their byte order in memory. The bytes of a
@@ -20,6 +21,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use dta_proto::flow_record::{self, ColumnType};
 use dta_proto::layout::{ElementField, element_fields};
 use dta_proto::store::{StoreKind, StoreSpec};
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
@@ -39,6 +41,7 @@ pub(crate) enum CellSource {
     Be64(usize),
     /// Two bytes, big-endian.
     Be16(usize),
+    Byte(usize),
     /// Two bytes, little-endian.
     Le16(usize),
     /// Bytes as they are.
@@ -95,11 +98,13 @@ pub enum Cell {
 pub(crate) struct LayoutColumn {
     pub(crate) name: String,
     pub(crate) part: CellSource,
+    /// Whether files have a dictionary of its values: where many rows share them, and rows are read from the first on.
+    pub(crate) has_dictionary: bool,
 }
 
 impl LayoutColumn {
     fn new(name: &str, part: CellSource) -> LayoutColumn {
-        LayoutColumn { name: name.to_owned(), part }
+        LayoutColumn { name: name.to_owned(), part, has_dictionary: false }
     }
 
     pub(crate) fn physical_type(&self) -> Physical {
@@ -111,7 +116,7 @@ impl LayoutColumn {
             | CellSource::Le64(_)
             | CellSource::Opened
             | CellSource::Closed => Physical::INT64,
-            CellSource::Be16(_) | CellSource::Le16(_) => Physical::INT32,
+            CellSource::Be16(_) | CellSource::Le16(_) | CellSource::Byte(_) => Physical::INT32,
             CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => Physical::BYTE_ARRAY,
         }
     }
@@ -124,7 +129,6 @@ impl LayoutColumn {
         matches!(self.part, CellSource::Opened | CellSource::Closed)
     }
 
-    /// Its type in Delta's schema.
     fn delta_type(&self) -> &'static str {
         match self.physical_type() {
             Physical::INT64 if self.is_moment() => "timestamp",
@@ -163,6 +167,8 @@ pub(crate) enum Order {
     BySlot,
     /// By epoch, then as they came.
     AsTheyCame,
+    /// The largest first, by a sum.
+    Ranked,
 }
 
 impl Layout {
@@ -174,9 +180,14 @@ impl Layout {
                 ("list", CellSource::Slot),
                 ("sequence", CellSource::Be32(0)),
                 ("number", CellSource::Be16(4)),
-                ("entry", CellSource::Bytes(ENTRY..element_len)),
             ];
-            let columns = columns.map(|(name, part)| LayoutColumn::new(name, part)).into();
+            let mut columns: Vec<_> = columns.map(|(name, part)| LayoutColumn::new(name, part)).into();
+            if spec.name == flow_record::STORE && usize::from(entry_len) == flow_record::ENTRY_LEN {
+                let in_entry = |column| flow_column(column, ENTRY);
+                columns.extend(flow_record::COLUMNS.iter().map(in_entry));
+            } else {
+                columns.push(LayoutColumn::new("entry", CellSource::Bytes(ENTRY..element_len)));
+            }
             let layout = Layout { columns, element_len, elements: lists.into(), order: Order::AsTheyCame };
             return layout.with_moments();
         }
@@ -213,6 +224,25 @@ impl Layout {
         layout.with_moments()
     }
 
+    /// The columns of sums of flow records: those that group, the start of a time bucket if there are any, and the sums, as
+    /// `sum_bytes` where `bytes` groups.
+    pub(crate) fn of_flow_groups(group: &[&flow_record::Column], has_buckets: bool) -> Layout {
+        let (mut columns, mut at) = (Vec::new(), 0);
+        for column in group {
+            columns.push(flow_column_at(column, at));
+            at += column.kind.width();
+        }
+        let sums = ["bytes", "packets", "flows"].map(|sum| {
+            let groups = columns.iter().any(|column: &LayoutColumn| column.name == sum);
+            if groups { format!("sum_{sum}") } else { sum.to_owned() }
+        });
+        let start = has_buckets.then_some("bucket_start");
+        let numbers = start.into_iter().chain(sums.iter().map(String::as_str));
+        let numbers: Vec<_> = numbers.map(|name| (name, Cell::U64)).collect();
+        let element_len = append_columns(at, &numbers, &mut columns);
+        Layout { columns, element_len, elements: 1, order: Order::Ranked }
+    }
+
     /// The same with the moments of a row's epoch, for readers that do not know the log's tags.
     fn with_moments(mut self) -> Layout {
         self.columns.push(LayoutColumn::new("opened", CellSource::Opened));
@@ -227,10 +257,13 @@ impl Layout {
 
     /// Whether the smallest and the largest value of a column in a page help to leave it out.
     pub(crate) fn has_range(&self, column: usize) -> bool {
-        column <= SLOT || self.order == Order::AsTheyCame && column == SLOT + 1
+        match self.order {
+            Order::BySlot => column <= SLOT,
+            Order::AsTheyCame => column <= SLOT + 1,
+            Order::Ranked => false,
+        }
     }
 
-    /// The schema of its Parquet files.
     pub(crate) fn parquet_schema(&self) -> TypePtr {
         let field = |column: &LayoutColumn| {
             let field = Type::primitive_type_builder(&column.name, column.physical_type());
@@ -252,6 +285,25 @@ impl Layout {
         let fields: Vec<_> = self.columns.iter().map(field).collect();
         serde_json::json!({ "type": "struct", "fields": fields }).to_string()
     }
+}
+
+/// A column of flow records, whose entries hold all of them in a row and begin at a place.
+fn flow_column(column: &flow_record::Column, entry: usize) -> LayoutColumn {
+    // The times of arrival only grow, which differences say in fewer bytes; and few sums of bytes are equal.
+    let has_dictionary = !matches!(column.name, "received" | "bytes");
+    LayoutColumn { has_dictionary, ..flow_column_at(column, entry + column.offset) }
+}
+
+/// A column of flow records whose value begins at a place.
+fn flow_column_at(column: &flow_record::Column, at: usize) -> LayoutColumn {
+    let part = match column.kind {
+        ColumnType::Address => CellSource::Address(at),
+        ColumnType::Time | ColumnType::Count => CellSource::Be64(at),
+        ColumnType::Number { width: 4 } => CellSource::Be32(at),
+        ColumnType::Number { width: 2 } => CellSource::Be16(at),
+        ColumnType::Number { .. } => CellSource::Byte(at),
+    };
+    LayoutColumn::new(&column.name.replace('-', "_"), part)
 }
 
 /// Puts columns for cells behind others, which lie in a row from `at` on; returns where they end.

@@ -8,6 +8,7 @@
 //! - [`EpochTable::data_files`] and [`EpochTable::delta_schema`] say which files have the rows and which
 //!   columns they have, for other readers of Parquet.
 //! - [`EpochTable::open_rows`] is a table whose rows say by name what a store held.
+//! - [`write_flow_groups`] makes one Parquet file, of no table, of sums of flow records.
 //! - [`EpochTable::apply_retention`] and [`EpochTable::make_room`] remove the oldest; [`EpochTable::compact_span`] makes one file of many epochs' files,
 //!   [`EpochTable::coarsen_span`] one epoch of many.
 //! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage; with the feature `clickhouse`,
@@ -21,6 +22,7 @@ mod data;
 mod epoch;
 mod error;
 mod files;
+mod flow_groups;
 mod flush;
 mod layout;
 mod log;
@@ -31,11 +33,12 @@ mod table;
 mod temporary;
 mod vacuum;
 
-pub use compact::{Compacted, Spanned};
+pub use compact::{CompactedFile, SpanFiles, replaces_slots};
 pub use epoch::{HistoryEpoch, KeptEpoch};
 pub use error::HistoryError;
 pub use files::{FileOfTable, store_delta_schema};
+pub use flow_groups::write_flow_groups;
 pub use flush::{EpochFlush, WrittenEpoch};
 pub use layout::Cell;
-pub use retention::{Removed, Retention};
+pub use retention::{RemovedEpochs, Retention};
 pub use table::{EpochTable, HistoryEntry};

@@ -19,7 +19,7 @@ pub struct Retention {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedEpochs {
     /// Numbers of the epochs, ascending.
     pub epochs: Vec<u64>,
     /// Bytes of their files.
@@ -29,10 +29,7 @@ pub struct Removed {
 impl EpochTable {
     /// Removes what is older or more than is to be kept, at this moment (milliseconds since 1970). A file that has several epochs goes
     /// when all of them may.
-    ///
-    /// # Errors
-    /// The log cannot be read or written.
-    pub fn apply_retention(&self, retention: &Retention, moment: u64) -> Result<Removed, HistoryError> {
+    pub fn apply_retention(&self, retention: &Retention, moment: u64) -> Result<RemovedEpochs, HistoryError> {
         let horizon = retention.keep.map(|keep| moment.saturating_sub(keep.as_millis() as u64));
         self.remove_files(|state| {
             let mut bytes = state.data_bytes();
@@ -52,10 +49,7 @@ impl EpochTable {
     }
 
     /// Removes the oldest epochs until at least so many bytes are free, but leaves the newest `floor` epochs: for a full disk.
-    ///
-    /// # Errors
-    /// The log cannot be read or written.
-    pub fn make_room(&self, bytes: u64, floor: usize) -> Result<Removed, HistoryError> {
+    pub fn make_room(&self, bytes: u64, floor: usize) -> Result<RemovedEpochs, HistoryError> {
         self.remove_files(|state| {
             let (mut freed, mut left) = (0, state.epochs.len());
             let goes = |entry: &Arc<LoggedFile>| {
@@ -73,7 +67,7 @@ impl EpochTable {
     fn remove_files(
         &self,
         choose: impl Fn(&LogState) -> Vec<Arc<LoggedFile>>,
-    ) -> Result<Removed, HistoryError> {
+    ) -> Result<RemovedEpochs, HistoryError> {
         let gone = std::cell::RefCell::new(Vec::new());
         let now = now();
         let decide = |state: &LogState| {
@@ -95,7 +89,7 @@ impl EpochTable {
             }
             done => done?,
         };
-        let mut removed = Removed::default();
+        let mut removed = RemovedEpochs::default();
         for entry in gone.into_inner() {
             self.delete_file(&entry.add.path)?;
             removed.bytes += entry.add.size;

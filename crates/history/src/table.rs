@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dta_files::moment::now;
 use dta_files::own_file;
@@ -18,10 +19,11 @@ use crate::data::{DataFile, Scan};
 use crate::epoch::KeptEpoch;
 use crate::layout::{Cell, ENTRY, Layout, Order};
 use crate::log::FOLDER;
+use crate::log::PreparedCommit;
 use crate::log::action::{LogAction, MetaData, PROTOCOL, commit_text};
 use crate::log::checkpoint;
-use crate::log::commit::PreparedCommit;
 use crate::log::replay::{self, LogState};
+use crate::log::unchanged::unchanged_path;
 use crate::temporary::random_number;
 
 /// The history of one store. All of its methods can be called by several threads, and several processes can have the same table.
@@ -31,6 +33,8 @@ pub struct EpochTable {
     pub(crate) layout: Arc<Layout>,
     state: Mutex<LogState>,
     pub(crate) cache: Cache,
+    /// The length of spans in which epochs that change nothing become those of another one's file (milliseconds).
+    pub(crate) unchanged_span: Option<u64>,
 }
 
 impl EpochTable {
@@ -47,9 +51,6 @@ impl EpochTable {
     /// Opens a table of rows that say by name what a store held, in the folder `name` of `dir`; makes it if it is not there. Its columns are
     /// the epoch, a long `id` below 2^63 that each row of an epoch has alone, and `cells`. In its methods, slots are ids, and
     /// elements are rows: the bytes of all cells, and zeros up to a multiple of eight.
-    ///
-    /// # Errors
-    /// As [`EpochTable::open`].
     pub fn open_rows(
         dir: &Path,
         name: &str,
@@ -63,9 +64,6 @@ impl EpochTable {
     /// Opens a table that has for entries of a store of lists what they say, in columns with names, in the folder `name` of `dir`; makes it
     /// if it is not there. Its columns are those of the store's own table, with `cells` in place of the entry. In its methods, entries have
     /// the bytes of all cells.
-    ///
-    /// # Errors
-    /// As [`EpochTable::open`].
     ///
     /// # Panics
     /// If it is no store of lists.
@@ -127,14 +125,16 @@ impl EpochTable {
             return Err(HistoryError::NotATable { path, problem });
         }
         let table = EpochTable::new(path, spec.clone(), layout, state);
+        if !table.lock_state().unchanged.is_empty() {
+            // Readers that know commits alone, and copies of the table, get what an earlier life left.
+            let info = LogAction::commit_info("WRITE", serde_json::json!({ "mode": "Append" }), now());
+            table.commit_actions(|_| Ok(Some(vec![info.clone()])))?;
+        }
         table.vacuum_files()?;
         Ok(table)
     }
 
     /// Opens a table that is there, to read it. Nothing is made or removed.
-    ///
-    /// # Errors
-    /// There is none, or it is not one of a store; the system refuses.
     pub fn open_existing(dir: &Path, store: &str) -> Result<EpochTable, HistoryError> {
         let path = dir.join(store);
         let state = LogState::read(&path)?;
@@ -148,7 +148,17 @@ impl EpochTable {
     }
 
     fn new(path: PathBuf, spec: StoreSpec, layout: Layout, state: LogState) -> EpochTable {
-        EpochTable { path, spec, layout: Arc::new(layout), state: Mutex::new(state), cache: Cache::default() }
+        let (layout, state, cache) = (Arc::new(layout), Mutex::new(state), Cache::default());
+        EpochTable { path, spec, layout, state, cache, unchanged_span: None }
+    }
+
+    /// Keeps epochs without a file where nothing has changed: those without rows, and those with the rows of the epoch before. They
+    /// become epochs of that one's file, if both were opened in the same span of this length; spans begin at multiples of it since
+    /// 1970. No other process must write to the table.
+    #[must_use]
+    pub fn with_unchanged_epochs(mut self, span: Duration) -> EpochTable {
+        self.unchanged_span = Some((span.as_millis() as u64).max(1));
+        self
     }
 
     pub fn table_path(&self) -> &Path {
@@ -169,19 +179,12 @@ impl EpochTable {
         self.lock_state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())
     }
 
-    /// The epochs that are kept, by number.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn kept_epochs(&self) -> Result<Vec<Arc<KeptEpoch>>, HistoryError> {
         Ok(self.refreshed()?.epochs.values().map(|(kept, _)| kept.clone()).collect())
     }
 
     /// The epoch that reports of a moment (milliseconds since 1970) went into; of several, the newest: a clock that was set back shows a
     /// moment again. `None`: it is not kept, or not written yet.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn epoch_at_moment(&self, moment: u64) -> Result<Option<Arc<KeptEpoch>>, HistoryError> {
         let state = self.refreshed()?;
         let mut holding =
@@ -248,19 +251,25 @@ impl EpochTable {
         let mut left: Vec<usize> = (0..epochs.len()).collect();
         while let Some(first) = left.first() {
             self.with_file(epochs[*first], |file, entry| {
-                // Those in this file, by number, with the place of their elements.
+                // Those in this file, by the number of their rows, with the place of their elements.
                 let mut of_file = BTreeMap::new();
+                // One that is asked for twice, or has the rows of another, has the same elements.
+                let mut copies = Vec::new();
                 left.retain(|place| {
-                    let number = epochs[*place];
-                    let here = entry.epochs.iter().any(|kept| kept.epoch.number == number);
-                    // One that is asked for twice is looked up twice.
-                    let again = here && of_file.contains_key(&number.cast_signed());
-                    if here && !again {
-                        of_file.insert(number.cast_signed(), place * slots.len());
+                    let of_place = |kept: &&Arc<KeptEpoch>| kept.epoch.number == epochs[*place];
+                    let Some(kept) = entry.epochs.iter().find(of_place) else { return true };
+                    let first =
+                        *of_file.entry(kept.row_number().cast_signed()).or_insert(place * slots.len());
+                    if first != place * slots.len() {
+                        copies.push((first, place * slots.len()));
                     }
-                    !here || again
+                    false
                 });
-                file.look_up_slots(&of_file, entry.epochs.len() > 1, &wanted, out)
+                file.look_up_slots(&of_file, entry.epochs.len() > 1, &wanted, out)?;
+                for (from, to) in copies {
+                    out.copy_within(from * len..from * len + size, to * len);
+                }
+                Ok(())
             })?;
         }
         // Slots that were asked for twice.
@@ -310,7 +319,9 @@ impl EpochTable {
         epoch: u64,
         mut each: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), HistoryError> {
-        self.with_file(epoch, |file, _| {
+        self.with_file(epoch, |file, entry| {
+            let kept = entry.epochs.iter().find(|kept| kept.epoch.number == epoch);
+            let epoch = kept.map_or(epoch, |kept| kept.row_number());
             let mut scan = Scan::for_epoch(file, epoch.cast_signed());
             while scan.next()? {
                 let elements = scan.elements.chunks_exact(self.layout.element_len);
@@ -378,10 +389,15 @@ impl EpochTable {
     ) -> Result<bool, HistoryError> {
         loop {
             let mut state = self.refreshed()?;
-            let Some(actions) = decide(&state)? else { return Ok(false) };
+            let Some(mut actions) = decide(&state)? else { return Ok(false) };
+            actions.extend(state.name_unchanged_epochs(&actions));
             let version = state.next;
             if PreparedCommit::new(&self.path, &commit_text(&actions))?.take(&self.path, version)? {
                 state.read_new_commits(&self.path)?;
+                if let Some(before) = version.checked_sub(1) {
+                    // If it stays, nobody looks at it any more, and cleaning up removes it.
+                    let _ = std::fs::remove_file(unchanged_path(&self.path, before));
+                }
                 // Of a damaged log the commits are all that there is; and without a checkpoint the next one has more to say.
                 if version > 0 && version.is_multiple_of(checkpoint::EVERY) && state.damage.is_empty() {
                     let _ = checkpoint::write_checkpoint(&self.path, &state, now());

@@ -14,7 +14,7 @@ use crate::HistoryError;
 pub(crate) const PREFIX: &str = ".new-";
 
 /// Owner and group: whoever may read the history is put into the group.
-const MODE: u32 = 0o640;
+pub(crate) const MODE: u32 = 0o640;
 
 /// A new file under a temporary name. It goes when this is dropped, unless it was given another name.
 pub(crate) struct Temporary {

@@ -8,6 +8,7 @@ use dta_files::moment::now;
 
 use crate::flush::FILE;
 use crate::log::FOLDER;
+use crate::log::unchanged::unchanged_version;
 use crate::temporary::PREFIX;
 use crate::{EpochTable, HistoryError};
 
@@ -15,11 +16,8 @@ use crate::{EpochTable, HistoryError};
 pub(crate) const GRACE: u64 = 10 * 60 * 1000;
 
 impl EpochTable {
-    /// Removes temporary files and data files that no commit names, unless somebody is writing them, and files that were compacted
-    /// into others ten minutes ago or longer. Gives the number of files. While the log is damaged data files stay.
-    ///
-    /// # Errors
-    /// The system refuses.
+    /// Removes temporary files and data files that no commit names, unless somebody is writing them, what a later commit says, too, and
+    /// files that were compacted into others ten minutes ago or longer. Gives the number of files. While the log is damaged data files stay.
     pub fn vacuum_files(&self) -> Result<usize, HistoryError> {
         let mut gone = 0;
         for folder in [self.path.clone(), self.path.join(FOLDER)] {
@@ -28,7 +26,11 @@ impl EpochTable {
                 let name = entry.file_name();
                 let Some(name) = name.to_str() else { continue };
                 let data = name.starts_with(FILE) && name.ends_with(".parquet");
-                if (name.starts_with(PREFIX) || data && self.is_orphan(name))
+                if unchanged_version(name).is_some_and(|version| version + 1 < self.lock_state().next) {
+                    std::fs::remove_file(entry.path())
+                        .map_err(HistoryError::io_error("remove", &entry.path()))?;
+                    gone += 1;
+                } else if (name.starts_with(PREFIX) || data && self.is_orphan(name))
                     && self.abandoned(&entry.path(), name)?
                 {
                     self.delete_at(&entry.path(), name)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::{ClickHouse, DATABASE, Fate, LOGIN};
-use dta_history::clickhouse::{BLOCK, ClickHouseError, ClickHouseServer, Inserted, Inserter};
+use dta_history::clickhouse::{BLOCK, ClickHouseError, ClickHouseServer, InsertProgress, Inserter};
 use dta_history::{EpochTable, HistoryEpoch, Retention};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::to_hex_digits;
@@ -99,7 +99,7 @@ fn spec() -> StoreSpec {
 }
 
 /// Follows until it has no fault; gives how often it had one.
-fn follow(inserter: &mut Inserter, table: &EpochTable, done: &mut Inserted) -> usize {
+fn follow(inserter: &mut Inserter, table: &EpochTable, done: &mut InsertProgress) -> usize {
     let mut failed = 0;
     while let Err(error) = inserter.insert_new_epochs(table, done) {
         failed += 1;
@@ -115,9 +115,9 @@ fn epochs_become_rows_in_blocks() {
     world.write(1, 1, 2 * BLOCK + 50);
     world.write(2, 2, 0);
     world.write(3, 3, BLOCK);
-    let mut done = Inserted::default();
+    let mut done = InsertProgress::default();
     assert_eq!(follow(&mut inserter, &world.table, &mut done), 0);
-    assert_eq!(done, Inserted { epochs: 3, rows: 3 * BLOCK + 50, missed: 0, made: 1 });
+    assert_eq!(done, InsertProgress { epochs: 3, rows: 3 * BLOCK + 50, missed: 0, made: 1 });
     assert_eq!(inserter.waiting_epoch_count(), 0);
     world.check();
     let inserts = world.clickhouse.statements();
@@ -145,7 +145,7 @@ fn epochs_become_rows_in_blocks() {
 fn rows_are_there_once_whatever_goes_wrong() {
     let world = World::new();
     let mut inserter = world.inserter();
-    let (mut done, mut failed) = (Inserted::default(), 0);
+    let (mut done, mut failed) = (InsertProgress::default(), 0);
     let fates = [
         Fate::AnswerLost,
         Fate::Status(500, "Code: 241. DB::Exception: Memory limit (total) exceeded"),
@@ -170,7 +170,7 @@ fn rows_are_there_once_whatever_goes_wrong() {
     }
     assert_eq!(
         done,
-        Inserted { epochs: 39, rows: 36 * 500 + 3 * (2 * BLOCK + 1), missed: 0, made: done.made }
+        InsertProgress { epochs: 39, rows: 36 * 500 + 3 * (2 * BLOCK + 1), missed: 0, made: done.made }
     );
     assert!(failed > 40, "{failed}");
     world.check();
@@ -188,7 +188,7 @@ fn a_restart_goes_on_where_the_last_run_was() {
     let world = World::new();
     world.write(1, 1, 300);
     world.write(2, 2, 3 * BLOCK);
-    let mut done = Inserted::default();
+    let mut done = InsertProgress::default();
     // The answer to the second block of epoch 2 is lost, and the program dies.
     let mut inserts = 0;
     world.clickhouse.faults(move |statement| {
@@ -209,17 +209,17 @@ fn a_restart_goes_on_where_the_last_run_was() {
     world.check();
     // Also without what it knew: the server remembers the blocks.
     std::fs::remove_file(world.table.table_path().join("_clickhouse.json")).unwrap();
-    assert_eq!(follow(&mut world.inserter(), &world.table, &mut Inserted::default()), 0);
+    assert_eq!(follow(&mut world.inserter(), &world.table, &mut InsertProgress::default()), 0);
     assert_eq!(world.clickhouse.statements().len(), 4);
     world.check();
     // Another server gets all of it.
     let other = ClickHouse::start();
     let login = Some((LOGIN.0.to_owned(), LOGIN.1.to_owned()));
     let server = ClickHouseServer::open(&other.url(), DATABASE, login, None, "c1").unwrap();
-    follow(&mut Inserter::new(Arc::new(server), "last"), &world.table, &mut Inserted::default());
+    follow(&mut Inserter::new(Arc::new(server), "last"), &world.table, &mut InsertProgress::default());
     assert_eq!(other.table("last").unwrap().rows.len() as u64, 300 + 3 * BLOCK);
     // The first one gets nothing twice for that.
-    assert_eq!(follow(&mut world.inserter(), &world.table, &mut Inserted::default()), 0);
+    assert_eq!(follow(&mut world.inserter(), &world.table, &mut InsertProgress::default()), 0);
     assert_eq!(world.clickhouse.statements(), []);
 }
 
@@ -227,7 +227,7 @@ fn a_restart_goes_on_where_the_last_run_was() {
 fn epochs_that_go_before_the_server_is_there_are_counted() {
     let world = World::new();
     let mut inserter = world.inserter();
-    let mut done = Inserted::default();
+    let mut done = InsertProgress::default();
     (1..=10).for_each(|minute| world.write(minute, minute, 500));
     world.clickhouse.faults(|_| Fate::Refused);
     inserter.insert_new_epochs(&world.table, &mut done).unwrap_err();
@@ -265,7 +265,7 @@ fn epochs_that_go_before_the_server_is_there_are_counted() {
 #[test]
 fn an_epoch_that_changes_while_it_is_inserted_is_not_mixed() {
     let world = World::new();
-    let (mut inserter, mut done) = (world.inserter(), Inserted::default());
+    let (mut inserter, mut done) = (world.inserter(), InsertProgress::default());
     world.write(1, 1, 500);
     world.write(2, 2, BLOCK + 500);
     let mut inserts = 0;
@@ -302,7 +302,8 @@ fn what_cannot_be_read_does_not_hold_up_the_rest() {
     let mut rows = world.rows();
     let path = world.folder.path().join("last").join(file.name);
     std::fs::write(path, b"nothing of the kind").unwrap();
-    let (table, mut done) = (EpochTable::open(world.folder.path(), &spec()).unwrap(), Inserted::default());
+    let (table, mut done) =
+        (EpochTable::open(world.folder.path(), &spec()).unwrap(), InsertProgress::default());
     let mut inserter = world.inserter();
     let error = inserter.insert_new_epochs(&table, &mut done).unwrap_err();
     assert!(matches!(error, ClickHouseError::Table(_)), "{error}");
@@ -352,7 +353,7 @@ fn what_a_server_refuses_is_said() {
     world.write(1, 1, 5);
     let body = "Code: 16. DB::Exception: No such column checksum in table dta.last";
     world.clickhouse.faults(move |_| Fate::Status(500, body));
-    let error = world.inserter().insert_new_epochs(&world.table, &mut Inserted::default()).unwrap_err();
+    let error = world.inserter().insert_new_epochs(&world.table, &mut InsertProgress::default()).unwrap_err();
     assert_eq!(error.to_string(), format!("{url}/, table last: {body}"));
     assert!(!error.is_of_all());
     let body = "Code: 497. DB::Exception: dta: Not enough privileges";
@@ -360,7 +361,7 @@ fn what_a_server_refuses_is_said() {
         true => Fate::Status(404, "Code: 60. DB::Exception: Table dta.last does not exist"),
         false => Fate::Status(403, body),
     });
-    let error = world.inserter().insert_new_epochs(&world.table, &mut Inserted::default()).unwrap_err();
+    let error = world.inserter().insert_new_epochs(&world.table, &mut InsertProgress::default()).unwrap_err();
     assert!(error.to_string().contains("the user may not insert into this table, or make it"), "{error}");
     assert!(!error.is_of_all() && server.check_server().unwrap_err().is_of_all());
     // A password is in no error and no log, even of a server that repeats the request.

@@ -1,29 +1,7 @@
 /* Takes our frames from an interface and leaves every other frame to the kernel. It neither changes nor drops any.
- * `make ebpf` builds take.bpf.o, which is committed; docs/decisions/af-xdp.md explains why.
- * Types, maps and helper functions are declared here so that the object depends on the compiler only. */
+ * `make ebpf` builds take.bpf.o, which is committed; docs/decisions/af-xdp.md explains why. */
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#define SECTION(name) __attribute__((section(name), used))
-/* A map is described by the types of a struct's members. */
-#define NUMBER(name, value) int(*name)[value]
-#define TYPE(name, type) typeof(type) *name
-
-/* linux/bpf.h */
-enum { MAP_ARRAY = 2, MAP_XSKMAP = 17 };
-enum { PASS = 2 };
-static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
-static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
-
-/* The context of an XDP program. */
-struct xdp_md {
-    u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
-};
-
-char terms[] SECTION("license") = "Dual BSD/GPL";
+#include "xdp.bpf.h"
 
 /* One socket for each receive queue; the loader sets how many there are. */
 struct {
@@ -49,43 +27,48 @@ struct {
     TYPE(value, u32);
 } address SECTION(".maps");
 
-struct ethernet {
-    u8 destination[6], source[6];
-    u16 type;
-} __attribute__((packed));
+/* Whether frames over IPv6 are taken. */
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, u32);
+} takes_ipv6 SECTION(".maps");
 
-struct ipv4 {
-    u8 version_length, service;
-    u16 length, id, fragment;
-    u8 time, protocol;
-    u16 checksum;
-    u32 source, destination;
-} __attribute__((packed));
+static inline __attribute__((always_inline)) int is_our_port(struct udp *udp, void *end)
+{
+    u32 port, word;
+    u64 *bits;
 
-struct udp {
-    u16 source, destination, length, checksum;
-} __attribute__((packed));
+    if ((void *)(udp + 1) > end)
+        return 0;
+    port = NETWORK16(udp->destination);
+    word = port / 64;
+    bits = map_lookup(&ports, &word);
+    return bits && *bits >> (port % 64) & 1;
+}
 
-#define SWAP16(value) __builtin_bswap16(value)
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define NETWORK16(value) SWAP16(value)
-#else
-#define NETWORK16(value) (value)
-#endif
+/* Extension headers, and so fragments, stay with the kernel. */
+static inline __attribute__((always_inline)) int is_ours_over_ipv6(struct ipv6 *ip, void *end)
+{
+    u32 zero = 0, *taken = map_lookup(&takes_ipv6, &zero);
 
-enum { TYPE_IPV4 = 0x0800, PROTOCOL_UDP = 17, FRAGMENT_OFFSET = 0x1fff };
+    return taken && *taken && (void *)(ip + 1) <= end && ip->next == PROTOCOL_UDP && is_our_port((void *)(ip + 1), end);
+}
 
 static inline __attribute__((always_inline)) int is_ours(struct xdp_md *context)
 {
     void *data = (void *)(unsigned long)context->data, *end = (void *)(unsigned long)context->data_end;
     struct ethernet *ethernet = data;
     struct ipv4 *ip = data + sizeof(*ethernet);
-    struct udp *udp;
-    u32 header, port, word, zero = 0, *ours;
-    u64 *bits;
+    u32 header, zero = 0, *ours;
 
     /* Frames with a VLAN tag have another EtherType, and stay with the kernel. */
-    if ((void *)(ip + 1) > end || ethernet->type != NETWORK16(TYPE_IPV4) || ip->protocol != PROTOCOL_UDP)
+    if ((void *)(ip + 1) > end)
+        return 0;
+    if (ethernet->type == NETWORK16(TYPE_IPV6))
+        return is_ours_over_ipv6((void *)ip, end);
+    if (ethernet->type != NETWORK16(TYPE_IPV4) || ip->protocol != PROTOCOL_UDP)
         return 0;
     if (ip->fragment & NETWORK16(FRAGMENT_OFFSET)) {
         ours = map_lookup(&address, &zero);
@@ -94,13 +77,7 @@ static inline __attribute__((always_inline)) int is_ours(struct xdp_md *context)
     header = (ip->version_length & 15) * 4;
     if (header < sizeof(*ip))
         return 0;
-    udp = (void *)ip + header;
-    if ((void *)(udp + 1) > end)
-        return 0;
-    port = NETWORK16(udp->destination);
-    word = port / 64;
-    bits = map_lookup(&ports, &word);
-    return bits && *bits >> (port % 64) & 1;
+    return is_our_port((void *)ip + header, end);
 }
 
 SECTION("xdp") int take(struct xdp_md *context)

@@ -52,12 +52,9 @@ impl BareSender {
     }
 
     /// One call; returns how many datagrams the kernel accepted.
-    ///
-    /// # Errors
-    /// The call's error.
     pub fn send(&mut self) -> Result<usize> {
         let segment = (self.run > 1).then_some(self.len);
-        let message = || Outgoing { bytes: &self.payload, segment, to: Some(self.to), from: None };
+        let message = || Outgoing { bytes: &self.payload, segment, to: Some(self.to.into()), from: None };
         let messages = (0..self.calls).map(|_| message());
         match self.messages.send(self.socket.as_fd(), messages) {
             Ok(sent) => Ok(sent * self.run),
@@ -96,9 +93,6 @@ impl BareReceiver {
     }
 
     /// One call, after a wait if nothing is there; returns how many datagrams arrived.
-    ///
-    /// # Errors
-    /// The call's error.
     pub fn recv(&mut self, timeout: Duration) -> Result<usize> {
         let Self { socket, messages, buffers, each, .. } = self;
         let mut receive = || messages.recv(socket.as_fd(), buffers.chunks_exact_mut(*each));

@@ -22,8 +22,8 @@ pub enum LinkError {
     /// A port below `net.ipv4.ip_unprivileged_port_start` without CAP_NET_BIND_SERVICE.
     #[error("UDP port {} needs CAP_NET_BIND_SERVICE; run as root or choose a port from 1024 on", .0.port())]
     PrivilegedPort(SocketAddr),
-    /// RoCEv2 and DTA over IPv6 are not supported.
-    #[error("{0} is an IPv6 address; links carry IPv4 only, use an IPv4 address")]
+    /// Sockets for reports and their NACKs are of IPv4.
+    #[error("{0} is an IPv6 address; reports and NACKs go over IPv4 only: use an IPv4 address")]
     Ipv6(SocketAddr),
     /// The program lacks CAP_NET_RAW.
     #[error("{0} need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the program")]
@@ -43,13 +43,14 @@ pub enum LinkError {
     /// Another program has an XDP program on the interface.
     #[error(
         "interface {0} already has an XDP program; stop its owner (`bpftool net list dev {0}` names the \
-        program), remove it with `ip link set dev {0} xdp off`, or use \"packet:{0}\""
+        program), remove it with `ip link set dev {0} xdp off`, or do without AF_XDP: \"packet:{0}\" for \
+        frames, a UDP address for a listener"
     )]
     XdpInUse(String),
     /// Another AF_XDP socket uses a queue of the interface.
     #[error(
         "queue {queue} of {interface} already has an AF_XDP socket; stop its program (`ss --xdp -p` names \
-        it), or use \"packet:{interface}\""
+        it), or do without AF_XDP: \"packet:{interface}\" for frames, a UDP address for a listener"
     )]
     QueueInUse {
         interface: String,
@@ -59,7 +60,8 @@ pub enum LinkError {
     /// The interface's MTU is too large for AF_XDP.
     #[error(
         "{interface} has an MTU of {mtu} bytes, and AF_XDP supports at most {most}; set a lower MTU \
-         (`ip link set dev {interface} mtu {most}`), or use \"packet:{interface}\""
+         (`ip link set dev {interface} mtu {most}`), or do without it: \"packet:{interface}\" for frames, a UDP \
+         address for a listener"
     )]
     XdpMtu {
         interface: String,
@@ -67,6 +69,20 @@ pub enum LinkError {
         /// The largest MTU that AF_XDP supports.
         most: u32,
     },
+    /// An interface of a listener has no IPv4 address.
+    #[error(
+        "interface {0} has no IPv4 address, so no datagram is for it; give it one (`ip address add ADDRESS/LENGTH dev {0}`)"
+    )]
+    NoAddress(String),
+    /// An interface has fewer receive queues than there are threads to read them.
+    #[error(
+        "{interface} has {queues} receive queue(s) for {threads} threads, each of which needs one; give it more \
+         (`ethtool -L {interface} combined {threads}`), or start fewer workers"
+    )]
+    TooFewQueues { interface: String, queues: usize, threads: usize },
+    /// More listeners than a program supports.
+    #[error("{interface} has {most} listeners by AF_XDP, and can have no more")]
+    TooManyListeners { interface: String, most: u32 },
     /// The process may not lock enough memory for the frames.
     #[error(
         "AF_XDP needs {0} bytes of locked memory, more than this process may lock; raise the limit \
@@ -74,7 +90,10 @@ pub enum LinkError {
     )]
     XdpMemory(usize),
     /// The kernel or the driver does not support it.
-    #[error("{interface} does not support AF_XDP ({reason}); use \"packet:{interface}\"")]
+    #[error(
+        "{interface} does not support AF_XDP ({reason}); use \"packet:{interface}\" for frames, a UDP address for \
+         a listener"
+    )]
     NoXdp { interface: String, reason: String },
     /// The operating system refused something else.
     #[error("{what}: {source}")]

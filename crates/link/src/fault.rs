@@ -29,7 +29,7 @@ use dta_proto::batch::PacketBatch;
 use dta_proto::counter::Fault;
 use dta_proto::random::SplitMix64;
 use dta_proto::wire::datagram::{self, UdpDatagram};
-use dta_proto::wire::ipv4;
+use dta_proto::wire::{ipv4, ipv6};
 use serde::{Deserialize, Serialize};
 
 use crate::Scope;
@@ -76,6 +76,11 @@ impl Faults {
     /// Whether frames are dropped, and suffer nothing else.
     pub fn only_drop(&self) -> bool {
         self.drop > 0.0 && *self == Self { drop: self.drop, ..Self::NONE }
+    }
+
+    /// The share of frames that is dropped.
+    pub fn drop_share(&self) -> f64 {
+        self.drop
     }
 
     fn named_probabilities(&self) -> [(&'static str, f64); 4] {
@@ -146,7 +151,6 @@ dta_proto::serde_as_text!(Faults);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultOutcome {
     Passed,
-    /// Not sent.
     Dropped,
     /// Sent twice in a row.
     Duplicated,
@@ -156,15 +160,18 @@ pub enum FaultOutcome {
     },
     /// Sent with one bit flipped.
     Corrupted {
-        /// The bit, counted from the IPv4 header, most significant bit of each byte first.
+        /// The bit, counted from the IP header, most significant bit of each byte first.
         bit: u32,
     },
 }
 
-/// Whether the iCRC of a RoCEv2 packet does not cover bit `bit` of its payload: those of BTH byte 4 (FECN,
-/// BECN and reserved bits), byte 32 of the packet. A packet with such a flip must still be accepted.
-pub fn icrc_masks(bit: u32) -> bool {
-    bit / 8 == 32
+/// Whether a RoCEv2 packet must still be accepted after its bit `bit` was flipped, as no checksum covers it: those of BTH
+/// byte 4 (FECN, BECN and reserved bits), and of IPv6 the traffic class, flow label and hop limit.
+pub fn is_uncovered_bit(packet: &[u8], bit: u32) -> bool {
+    match ipv6::is_ipv6(packet) {
+        false => bit / 8 == 32,
+        true => matches!(bit, 4..32) || matches!(bit / 8, 7 | 52),
+    }
 }
 
 dta_proto::counters! {
@@ -176,27 +183,14 @@ dta_proto::counters! {
         pub frames: u64,
         /// Of these, untouched.
         pub passed: u64,
-        /// Dropped.
-        pub dropped: u64,
-        /// Sent twice.
-        pub duplicated: u64,
-        /// Sent late.
-        pub reordered: u64,
-        /// Sent with one bit flipped.
-        pub corrupted: u64,
         /// Currently held, to be sent late.
         pub held: u64,
     }
-}
-
-impl FaultCounts {
-    pub fn counts_by_fault(&self) -> [(Fault, u64); 4] {
-        [
-            (Fault::Dropped, self.dropped),
-            (Fault::Duplicated, self.duplicated),
-            (Fault::Reordered, self.reordered),
-            (Fault::Corrupted, self.corrupted),
-        ]
+    by counts_by_fault: Fault {
+        dropped = Dropped,
+        duplicated = Duplicated,
+        reordered = Reordered,
+        corrupted = Corrupted,
     }
 }
 
@@ -371,6 +365,7 @@ impl FaultInjector {
         let packet = self.leaving.packet_mut(last);
         let first = match self.scope {
             Scope::Packet => 0,
+            Scope::Payload if ipv6::is_ipv6(packet) => datagram::IPV6_HEADER_LEN,
             Scope::Payload => datagram::HEADER_LEN,
             Scope::Datagram => {
                 UdpDatagram::parse_exact(packet).ok()?;

@@ -21,7 +21,6 @@ use crate::shared_ring::{Arrivals, Door, End, Over, PushOutcome, confirm_ring_to
 use crate::sys;
 use crate::{Link, LinkCounters, LinkError, Result, RingCounters, Scope, UdpLink};
 
-/// Most rings of one link.
 const RINGS_MAX: usize = 32;
 /// Turns after which the socket is read even if the rings have frames, and after which the other ends'
 /// signals are read.
@@ -74,9 +73,6 @@ impl HostLink {
     }
 
     /// The same, with a door for requesters on this machine. See [`Door`] for its name.
-    ///
-    /// # Errors
-    /// The door cannot be opened.
     pub fn with_door(mut self, name: String) -> std::io::Result<(Self, Door)> {
         let (door, arrivals) = Door::open(name)?;
         self.arrivals = Some(arrivals);
@@ -112,9 +108,6 @@ impl HostLink {
     }
 
     /// As [`crate::wait_readable`], for input here or at `others`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn wait_for_input(&mut self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
         let ready = self.sleep_until_input(others, timeout);
         for ring in &mut self.rings {
@@ -274,7 +267,7 @@ impl HostLink {
         for index in 0..batch.len() {
             let packet = batch.packet(index);
             let to = match batch.addresses(index) {
-                Some(told) => told.destination,
+                Some(addresses) => addresses.destination,
                 None => match UdpDatagram::parse_exact(packet) {
                     Ok(read) => read.destination(),
                     Err(_) => continue,
@@ -387,17 +380,13 @@ impl Link for HostLink {
     }
 
     fn link_counters(&self) -> LinkCounters {
-        let (udp, ring) = (self.udp.link_counters(), self.ring_counters());
-        LinkCounters {
-            received: udp.received + ring.received,
-            received_bytes: udp.received_bytes + ring.received_bytes,
-            sent: udp.sent + ring.sent,
-            sent_bytes: udp.sent_bytes + ring.sent_bytes,
-            dropped_too_long: udp.dropped_too_long + self.lost.dropped_too_long,
-            unsent_queue_full: udp.unsent_queue_full + self.lost.unsent_queue_full,
-            unsent_too_long: udp.unsent_too_long + self.lost.unsent_too_long,
-            ..udp
-        }
+        let (mut counters, ring) = (self.udp.link_counters(), self.ring_counters());
+        counters.add(&self.lost);
+        counters.received += ring.received;
+        counters.received_bytes += ring.received_bytes;
+        counters.sent += ring.sent;
+        counters.sent_bytes += ring.sent_bytes;
+        counters
     }
 
     fn ring_counters(&self) -> RingCounters {

@@ -4,11 +4,13 @@
 //! them:
 //!
 //! - [`udp`]: UDP sockets, unprivileged. The 28 bytes of IPv4 and UDP header are added to each payload on
-//!   receive and stripped on send.
+//!   receive and stripped on send. [`UdpListener`] only receives, over IPv6 too (48 bytes), and [`Ipv6FrameLink`] is for
+//!   RoCEv2 frames over IPv6.
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
 //! - [`xdp`]: the same through AF_XDP, past the kernel's network stack.
 //! - [`wire`]: either of these two, by configuration.
 //! - [`ethernet`]: packets under the link's own address on such an interface, with ARP.
+//! - [`intake`]: datagrams to a port, by a UDP socket or AF_XDP.
 //! - [`shared_ring`]: frames between two processes of one machine, in shared memory.
 //! - [`host`]: a UDP link that uses shared rings to their members.
 //!
@@ -26,6 +28,7 @@ mod error;
 pub mod ethernet;
 pub mod fault;
 pub mod host;
+pub mod intake;
 mod link;
 mod neighbours;
 pub mod netstat;
@@ -40,10 +43,11 @@ pub use counters::LinkCounters;
 pub use error::{LinkError, Result};
 pub use ethernet::EthernetLink;
 pub use host::HostLink;
+pub use intake::{IntakeLink, IntakeOpener};
 pub use link::{Link, Scope, wait_readable};
 pub use packet::{PacketConfig, PacketLink};
 pub use shared_ring::RingCounters;
-pub use udp::{RunUse, UdpConfig, UdpLink};
+pub use udp::{Ipv6FrameLink, RunUse, UdpConfig, UdpLink, UdpListener};
 pub use wire::{SocketKind, Wire, WireLink};
 pub use xdp::{XdpConfig, XdpLink};
 

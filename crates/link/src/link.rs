@@ -1,6 +1,6 @@
 //! What all links have in common.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use dta_proto::batch::PacketBatch;
@@ -12,7 +12,7 @@ use crate::{LinkCounters, LinkError, Result, RingCounters, sys};
 pub enum Scope {
     /// The whole packet from the IPv4 header: raw frames and rings.
     Packet,
-    /// The payload after the 28 header bytes: UDP sockets without UDP checksum, where the sender's kernel
+    /// The payload after the 28 header bytes, over IPv6 48: UDP sockets without UDP checksum, where the sender's kernel
     /// writes new headers. The payload needs its own check (the iCRC of RoCEv2).
     Payload,
     /// UDP header and payload, the UDP checksum being that of the datagram before the flip: UDP sockets with
@@ -39,6 +39,21 @@ pub trait Link: Send {
 
     /// Which bits a corrupting fault may flip on this link.
     fn corruption_scope(&self) -> Scope;
+}
+
+/// As [`Link::recv`], with what a link receives without waiting.
+pub(crate) fn recv_or_wait<L: AsFd>(
+    link: &mut L,
+    batch: &mut PacketBatch,
+    timeout: Option<Duration>,
+    recv_nonblocking: impl Fn(&mut L, &mut PacketBatch) -> Result<usize>,
+) -> Result<usize> {
+    let received = recv_nonblocking(link, batch)?;
+    if received > 0 || timeout == Some(Duration::ZERO) {
+        return Ok(received);
+    }
+    wait_readable(&[link.as_fd()], timeout)?;
+    recv_nonblocking(link, batch)
 }
 
 /// Waits until one of several receivers has something, or the timeout (`None`: no limit). Returns whether one

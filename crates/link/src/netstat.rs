@@ -34,7 +34,6 @@ impl UdpStats {
             .ok_or_else(|| malformed("/proc/thread-self/net/snmp has no Udp counters"))
     }
 
-    /// The increase since `earlier`.
     pub fn increase_since(&self, earlier: &Self) -> Self {
         Self {
             in_datagrams: self.in_datagrams.wrapping_sub(earlier.in_datagrams),

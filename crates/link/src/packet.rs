@@ -6,16 +6,17 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use dta_proto::batch::{ETHERNET_LEN, PacketBatch};
 use dta_proto::wire::arp::TYPE_ARP;
-use dta_proto::wire::ethernet::{self, TYPE_IPV4};
-use dta_proto::wire::ipv4;
+use dta_proto::wire::ethernet::{self, TYPE_IPV4, TYPE_IPV6};
+use dta_proto::wire::{ipv4, ipv6, ndp};
 use libc::sock_filter;
 
+use crate::link::recv_or_wait;
 use crate::sys::{self, Frame, FrameRing, Messages, Outgoing};
 use crate::udp::{SEND_RETRIES, send_queue};
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
@@ -24,8 +25,8 @@ use crate::{Link, LinkCounters, LinkError, Result, Scope};
 pub const PORTS_MAX: usize = 64;
 
 const CALL_MAX: usize = 256;
-/// Ring size of an ARP-only link.
-const ARP_BUFFER: usize = 1 << 16;
+/// Ring size of a link for ARP and neighbour discovery only.
+const RESOLUTION_BUFFER: usize = 1 << 16;
 /// How often a silent link on an interface that went down checks whether the interface still exists.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -42,10 +43,6 @@ pub struct NetworkInterface {
 }
 
 impl NetworkInterface {
-    /// Looks up an interface by name.
-    ///
-    /// # Errors
-    /// There is no interface with this name.
     pub fn lookup_by_name(name: &str) -> Result<Self> {
         let facts = sys::interface(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => LinkError::NoInterface(name.into()),
@@ -67,12 +64,19 @@ pub struct PacketConfig {
     /// whereas it would try to route those to the interface's own. Not every network allows a host two
     /// addresses.
     pub mac: Option<[u8; 6]>,
+    /// Our IPv6 address: with it, UDP over IPv6 to the ports is received, too, and neighbour discovery.
+    pub ipv6_address: Option<Ipv6Addr>,
 }
 
 impl PacketConfig {
-    /// Listens to `ports` on `interface`.
     pub fn new(interface: impl Into<String>, ports: impl Into<Vec<u16>>) -> Self {
-        Self { interface: interface.into(), ports: ports.into(), receive_buffer: 8 << 20, mac: None }
+        Self {
+            interface: interface.into(),
+            ports: ports.into(),
+            receive_buffer: 8 << 20,
+            mac: None,
+            ipv6_address: None,
+        }
     }
 }
 
@@ -84,10 +88,10 @@ impl PacketConfig {
 ///
 /// Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding after an IPv4
 /// packet is removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
-/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is
-/// removed. Frames in a VLAN, of RoCEv1 and over IPv6 are counted and not received; frames sent by this host are not
-/// received. Packets without Ethernet header are not sent, and count as malformed. For two threads, open two links,
-/// one without ports.
+/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is removed.
+/// Frames in a VLAN, of RoCEv1 and, without an [IPv6 address](PacketConfig::ipv6_address), over IPv6 are counted and
+/// not received; frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
+/// malformed. For two threads, open two links, one without ports.
 pub struct PacketLink {
     socket: OwnedFd,
     interface: NetworkInterface,
@@ -108,13 +112,14 @@ impl PacketLink {
     /// # Errors
     /// No such interface, no CAP_NET_RAW, or too many ports.
     pub fn open(config: &PacketConfig) -> Result<Self> {
-        Self::open_with(config, &udp_ports_filter(&config.ports), !config.ports.is_empty())
+        let filter = udp_ports_filter(&config.ports, config.ipv6_address.is_some());
+        Self::open_with(config, &filter, !config.ports.is_empty())
     }
 
-    /// Opens a link that receives only ARP, under the addresses of `config`.
-    pub(crate) fn open_for_arp(config: &PacketConfig) -> Result<Self> {
-        let config = PacketConfig { receive_buffer: ARP_BUFFER, ports: Vec::new(), ..config.clone() };
-        Self::open_with(&config, &arp_filter(), true)
+    /// Opens a link that receives only ARP and, with an IPv6 address, neighbour discovery, under the addresses of `config`.
+    pub(crate) fn open_for_resolution(config: &PacketConfig) -> Result<Self> {
+        let config = PacketConfig { receive_buffer: RESOLUTION_BUFFER, ports: Vec::new(), ..config.clone() };
+        Self::open_with(&config, &resolution_filter(config.ipv6_address.is_some()), true)
     }
 
     fn open_with(config: &PacketConfig, filter: &[sock_filter], receives: bool) -> Result<Self> {
@@ -140,8 +145,9 @@ impl PacketLink {
                 LinkError::io_with_context("cannot have a ring for received frames (PACKET_RX_RING)"),
             )?),
         };
-        if let Some(mac) = config.mac {
-            sys::receive_unicast(fd, interface.index, mac).map_err(LinkError::io_with_context(format!(
+        let group = config.ipv6_address.map(|ip| ndp::multicast_mac(ndp::solicited_node_group(ip)).0);
+        for mac in config.mac.into_iter().chain(group) {
+            sys::receive_address(fd, interface.index, mac).map_err(LinkError::io_with_context(format!(
                 "cannot receive under another address on {}",
                 interface.name
             )))?;
@@ -252,12 +258,7 @@ impl AsFd for PacketLink {
 
 impl Link for PacketLink {
     fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_nonblocking(batch)?;
-        if received > 0 || timeout == Some(Duration::ZERO) {
-            return Ok(received);
-        }
-        crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_nonblocking(batch)
+        recv_or_wait(self, batch, timeout, Self::recv_nonblocking)
     }
 
     fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
@@ -299,12 +300,22 @@ fn packet_len(frame: &[u8]) -> usize {
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
-/// As [`udp_ports_filter`], for ARP only.
-fn arp_filter() -> [sock_filter; 4] {
+/// As [`udp_ports_filter`], for ARP and, with `ipv6`, neighbour discovery only.
+fn resolution_filter(ipv6: bool) -> [sock_filter; 10] {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let equal = |k: u32, jt, jf| sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ) as u16, jt, jf, k };
+    let load = |size: u32, at: u32| statement(libc::BPF_LD | size | libc::BPF_ABS, at);
+    // Where it is off, its EtherType is compared with the one that was already tried.
+    let type_of_discovery = if ipv6 { TYPE_IPV6 } else { TYPE_ARP };
     [
-        statement(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 12),
-        sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ) as u16, jt: 0, jf: 1, k: TYPE_ARP.into() },
+        load(libc::BPF_H, 12),
+        equal(TYPE_ARP.into(), 6, 0),
+        equal(type_of_discovery.into(), 0, 6),
+        load(libc::BPF_B, 20),
+        equal(ipv6::NEXT_ICMPV6.into(), 0, 4),
+        load(libc::BPF_B, 54),
+        equal(ndp::TYPE_SOLICITATION.into(), 1, 0),
+        equal(ndp::TYPE_ADVERTISEMENT.into(), 0, 1),
         statement(libc::BPF_RET | libc::BPF_K, u32::MAX),
         statement(libc::BPF_RET | libc::BPF_K, 0),
     ]
@@ -312,7 +323,6 @@ fn arp_filter() -> [sock_filter; 4] {
 
 /// Ethertype of RoCEv1.
 const TYPE_ROCE_V1: u16 = 0x8915;
-const TYPE_IPV6: u16 = 0x86dd;
 /// Of a VLAN tag inside another.
 const TYPE_VLAN: u32 = 0x8100;
 /// The part of a VLAN tag that is its number; 0 makes it a priority tag.
@@ -330,14 +340,19 @@ enum Target {
     Vlan,
     Stacked,
     Ipv6,
-    /// The check of the port, in the accumulator, of a frame to ignore.
+    /// The check of the port, in the accumulator, of a frame to accept, and of one to ignore.
+    Ports,
     IgnoredPorts,
+    /// The check of ICMP over IPv6, and that of what is not IPv6.
+    Icmpv6,
+    OtherType,
 }
 
-/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4
-/// to `ports`, and UDP fragments without ports, all without VLAN tag or with a priority tag (VLAN 0), which the kernel has removed.
-/// Of what would be accepted but for a VLAN or IPv6, and of RoCEv1, it accepts the Ethernet header.
-fn udp_ports_filter(ports: &[u16]) -> Vec<sock_filter> {
+/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to
+/// `ports`, and UDP fragments without ports, all without VLAN tag or with a priority tag (VLAN 0), which the kernel has
+/// removed. With `ipv6` it accepts UDP over IPv6 and neighbour discovery, too. Of what would be accepted but for a VLAN
+/// or IPv6, and of RoCEv1, it accepts the Ethernet header.
+fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
     use Target::*;
     enum Step {
         Do(u32, u32),
@@ -370,16 +385,34 @@ fn udp_ports_filter(ports: &[u16]) -> Vec<sock_filter> {
         load(half, 12),
         equal(TYPE_ARP.into(), Accept, Next),
         equal(TYPE_ROCE_V1.into(), Ignore, Next),
-        equal(TYPE_IPV6.into(), Ipv6, Next),
         equal(TYPE_VLAN, Stacked, Next),
+    ];
+    match ipv6 {
+        false => steps.push(equal(TYPE_IPV6.into(), Ipv6, Next)),
+        true => steps.extend([
+            equal(TYPE_IPV6.into(), Next, OtherType),
+            load(byte, 20),
+            equal(udp, Next, Icmpv6),
+            load(half, 56),
+            equal(0, Ports, Ports),
+            Label(Icmpv6),
+            equal(ipv6::NEXT_ICMPV6.into(), Next, Reject),
+            load(byte, 54),
+            equal(ndp::TYPE_SOLICITATION.into(), Accept, Next),
+            equal(ndp::TYPE_ADVERTISEMENT.into(), Accept, Reject),
+            Label(OtherType),
+        ]),
+    }
+    steps.extend([
         equal(TYPE_IPV4.into(), Next, Reject),
         load(byte, 23),
         equal(udp, Next, Reject),
         // A fragment's offset.
         load(half, 20),
         Jump(libc::BPF_JSET, 0x1fff, Accept, Next),
-    ];
+    ]);
     steps.extend(port_of_ipv4());
+    steps.push(Label(Ports));
     steps.extend(ports.iter().map(|port| equal((*port).into(), Accept, Next)));
     steps.push(equal(0, Reject, Reject));
     steps.extend([

@@ -83,6 +83,7 @@ impl WireLink {
                 receive_buffer: config.receive_buffer,
                 mac: config.mac,
                 address,
+                ipv6_address: config.ipv6_address,
                 ..XdpConfig::new(&*config.interface, &*config.ports)
             })
         };

@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p dta-link --test namespace -- --ignored`
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use dta_link::netstat::{UdpStats, socket_drops};
 use dta_link::packet::NetworkInterface;
 use dta_link::{EthernetLink, Link, LinkError, PacketConfig, PacketLink, Scope, UdpConfig, UdpLink};
 use dta_proto::batch::{Addresses, PacketBatch};
-use dta_proto::wire::datagram;
 use dta_proto::wire::frame::{FrameRoute, WriteTemplate};
 use dta_proto::wire::roce::{Psn, Transport};
+use dta_proto::wire::{AddressPair, datagram, udp};
 
 mod common;
 use common::{SOON, at, frames, in_namespace, ip};
@@ -83,7 +83,8 @@ fn frames_that_left_in_runs_have_the_icrc_that_covers_their_ids() {
                 let route = FrameRoute::new([10, 9, 0, 1].into(), *nic.ip(), 0x11 + pair as u32);
                 let length = if psns[pair] % 100 < 95 { 16 } else { 64 };
                 let template = WriteTemplate::new(&route, Transport::Uc, 0x11 + pair as u32, length).unwrap();
-                let addresses = Addresses { source: route.source(), destination: nic, runs: true };
+                let addresses =
+                    Addresses { destination: nic, ..Addresses::from_route(&route, true).unwrap() };
                 let slot = batch.add_datagram(template.frame_len(), addresses, 0);
                 let value = vec![psns[pair] as u8; length];
                 template
@@ -492,6 +493,58 @@ fn an_address_of_ones_own_speaks_arp_with_the_kernel() {
             "ARP is not counted"
         );
         assert_eq!((counters.received_bytes, counters.sent_bytes), (36, 36));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn an_ipv6_address_of_ones_own_speaks_neighbour_discovery_with_the_kernel() {
+    in_namespace(|| {
+        ip("address add fd00::1/64 dev near nodad");
+        let [us, kernel] = ["fd00::2", "fd00::1"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
+        let near = UdpSocket::bind((kernel, 4791)).unwrap();
+        near.set_read_timeout(SOON).unwrap();
+        // Under an Ethernet address of its own: the interface takes neither that nor the group unless it is told to.
+        let config = PacketConfig { mac: Some([2, 0, 0, 0, 0, 0x42]), ..PacketConfig::new("far", [4791]) };
+        let mut far = EthernetLink::open(&config, us).unwrap();
+        let mut batch = PacketBatch::new(16);
+
+        // The kernel asks first, and sends once it was answered; what waits for that it may drop.
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut received = 0;
+        while received == 0 {
+            assert!(Instant::now() < end, "the kernel's question is answered");
+            near.send_to(&[3; 8], (us, 4791)).unwrap();
+            received = far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() as u64;
+        }
+        let packet = batch.packet(0);
+        assert_eq!((packet[0] >> 4, &packet[48..]), (6, &[3; 8][..]));
+        assert_eq!(batch.ethernet_frame(0).unwrap()[..6], [2, 0, 0, 0, 0, 0x42]);
+
+        // And back: we ask, and the kernel answers.
+        far.add_neighbour(kernel, None);
+        let end = Instant::now() + Duration::from_secs(60);
+        while !far.resolve_neighbours().unwrap() || far.silent_neighbours().count() > 0 {
+            assert!(Instant::now() < end, "the kernel answers");
+            // More of those that waited may come.
+            received += far.recv(&mut batch, Some(Duration::from_millis(20))).unwrap() as u64;
+        }
+        let addresses = AddressPair::V6 { source: us, destination: kernel };
+        let mut packet = [7; 48 + 8];
+        datagram::write_header(&addresses, (9, 4791), 8, 0, 64, &mut packet[..48]);
+        // Without a checksum the kernel takes no datagram over IPv6.
+        let checksum = udp::compute_checksum(&addresses, 9, 4791, &[7; 8]);
+        packet[46..48].copy_from_slice(&checksum.to_be_bytes());
+        batch.clear();
+        batch.push(&packet, 0).unwrap();
+        assert_eq!(far.send(&mut batch).unwrap(), 1);
+        let mut buffer = [0; 64];
+        let (len, from) = near.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..len], from.ip(), from.port()), (&[7; 8][..], us.into(), 9));
+        let counters = far.link_counters();
+        assert_eq!((counters.received, counters.sent, counters.ignored_ipv6), (received, 1, 0));
+        let bytes = (counters.received_bytes, counters.sent_bytes);
+        assert_eq!(bytes, (56 * received, 56), "discovery is not counted");
     });
 }
 

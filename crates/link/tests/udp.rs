@@ -173,8 +173,8 @@ fn errors_say_what_to_do() {
 
     let text = message(UdpConfig::for_roce_frames("192.0.2.1:4791".parse().unwrap()));
     assert!(text.contains("192.0.2.1 is not an address of this host"), "{text}");
-    let text = message(UdpConfig::for_roce_frames("[::1]:4791".parse().unwrap()));
-    assert!(text.contains("IPv4 only"), "{text}");
+    let text = message(UdpConfig::for_reports("[::1]:40040".parse().unwrap(), false));
+    assert!(text.contains("over IPv4 only"), "{text}");
 }
 
 #[test]

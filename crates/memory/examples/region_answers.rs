@@ -210,7 +210,7 @@ fn fill_postcarding(store: &Store, keys: &[Key], slots: u64, hops: u8, redundanc
     write(&keys[0], &path, &|_| true);
 }
 
-fn fill_append(store: &Store, ring: u64, batch_len: u8, entry_len: u8) {
+fn fill_append(store: &Store, ring: u64, batch_len: u16, entry_len: u8) {
     use layout::append::{advance_sequence, batch_offset, encode_batch, entries_per_batch, place_offset};
     let mut random = Random(SplitMix64(store.spec.id.into()));
     let room = entries_per_batch(batch_len, entry_len);

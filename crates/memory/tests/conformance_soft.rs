@@ -24,7 +24,7 @@ struct Soft {
 fn new_responder(resources: u8) -> Responder {
     Responder::new(ResponderConfig {
         device: "soft".into(),
-        ip: RESPONDER,
+        ip: RESPONDER.into(),
         port: PORT,
         mtu: 1024,
         max_dest_rd_atomic: resources,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dta_link::fault::Faults;
 use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
 use dta_memory::nic::verbs::VerbsOptions;
-use dta_memory::nic::verbs::requester::{Completion, CompletionStatus, RdmaOperation, Requester, Work};
+use dta_memory::nic::verbs::requester::{CompletionStatus, RdmaOperation, Requester, SendCompletion, Work};
 use dta_memory::nic::{
     Access, Immediate, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
@@ -110,7 +110,7 @@ impl Pair<'_> {
     }
 
     /// The completions of `count` operations, in order.
-    fn completed(&self, count: usize) -> Vec<Completion> {
+    fn completed(&self, count: usize) -> Vec<SendCompletion> {
         let (mut all, end) = (Vec::new(), Instant::now() + PATIENCE);
         while all.len() < count {
             assert!(

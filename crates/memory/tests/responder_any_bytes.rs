@@ -29,8 +29,13 @@ struct World {
 }
 
 fn world() -> World {
-    let config =
-        ResponderConfig { device: "soft".into(), ip: RESPONDER, port: 4791, mtu: 256, max_dest_rd_atomic: 3 };
+    let config = ResponderConfig {
+        device: "soft".into(),
+        ip: RESPONDER.into(),
+        port: 4791,
+        mtu: 256,
+        max_dest_rd_atomic: 3,
+    };
     let mut responder = Responder::new(config);
     let regions = [1u64, 2, 3]
         .map(|n| Arc::new(Region::anonymous(LEN, n << 20, RegionOptions { huge_pages: false }).unwrap()));

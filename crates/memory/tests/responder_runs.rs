@@ -1,21 +1,29 @@
-//! WRITEs that come one after the other for one place are executed together, and come to what they come to one by one.
+//! WRITEs that come one after the other for one place are executed together, and come to what they come to one by one. So do
+//! those over IPv6.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use dta_memory::nic::soft::{Counter, Responder, ResponderConfig};
 use dta_memory::nic::{Access, Endpoint, Purpose, QueuePairRequest, Transport};
 use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
-use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::AddressPair;
+use dta_proto::wire::frame::{FrameRoute, Received};
 use dta_proto::wire::roce::{Bth, Opcode, Psn, Reth, RoceRepr};
 use proptest::prelude::*;
 
-const RESPONDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const REQUESTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const IPV4: AddressPair =
+    AddressPair::V4 { source: Ipv4Addr::new(10, 9, 0, 2), destination: Ipv4Addr::new(10, 9, 0, 1) };
+const IPV6: AddressPair = AddressPair::V6 {
+    source: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
+    destination: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+};
 const LEN: u64 = 4096;
 
 struct World {
+    /// Of requests.
+    addresses: AddressPair,
     responder: Responder,
     regions: [Arc<Region>; 2],
     /// Of both regions, and of none.
@@ -24,9 +32,14 @@ struct World {
     qpns: [u32; 5],
 }
 
-fn world() -> World {
-    let config =
-        ResponderConfig { device: "soft".into(), ip: RESPONDER, port: 4791, mtu: 256, max_dest_rd_atomic: 3 };
+fn world(addresses: AddressPair) -> World {
+    let config = ResponderConfig {
+        device: "soft".into(),
+        ip: addresses.destination(),
+        port: 4791,
+        mtu: 256,
+        max_dest_rd_atomic: 3,
+    };
     let mut responder = Responder::new(config);
     let regions = [1u64, 2]
         .map(|n| Arc::new(Region::anonymous(LEN, n << 20, RegionOptions { huge_pages: false }).unwrap()));
@@ -42,7 +55,7 @@ fn world() -> World {
         let request = QueuePairRequest {
             purpose: Purpose::Write,
             transport,
-            peer: Endpoint::new(REQUESTER.into()),
+            peer: Endpoint::new(addresses.source()),
             peer_qpn: 7,
             start_psn: 0,
             access,
@@ -51,7 +64,7 @@ fn world() -> World {
         responder.create_queue_pair(&request).unwrap().qpn
     });
     let nobody = (2..).find(|qpn| ![a, b, c, d].contains(qpn)).unwrap();
-    World { responder, regions, rkeys: [keys[0], keys[1], none], qpns: [a, b, c, d, nobody] }
+    World { addresses, responder, regions, rkeys: [keys[0], keys[1], none], qpns: [a, b, c, d, nobody] }
 }
 
 /// A WRITE by numbers.
@@ -110,9 +123,11 @@ fn packet(world: &World, write: &Write, psn: u32) -> Vec<u8> {
         payload: &payload,
     };
     let mut packet = vec![0; 200];
-    let len = FrameRoute::new(REQUESTER, RESPONDER, qpn).write_frame(&repr, &mut packet).unwrap();
+    let addresses = &world.addresses;
+    let route = FrameRoute::from_addresses(addresses.source(), addresses.destination(), qpn).unwrap();
+    let len = route.write_frame(&repr, &mut packet).unwrap();
     packet.truncate(len);
-    packet[45] ^= u8::from(write.damaged);
+    packet[addresses.datagram_header_len() + 17] ^= u8::from(write.damaged);
     packet
 }
 
@@ -123,16 +138,24 @@ struct Seen {
     counts: Vec<(Counter, u64)>,
     /// PSN expected, and counters.
     queue_pairs: Vec<(u32, Vec<(String, u64)>)>,
+    /// From their BTH to before their iCRC.
     answers: Vec<Vec<u8>>,
 }
 
 /// The writes in batches of this size.
-fn run(writes: &[Write], batch: usize) -> Seen {
-    let mut world = world();
+fn run(writes: &[Write], batch: usize, addresses: AddressPair) -> Seen {
+    let mut world = world(addresses);
     let mut output = world.responder.answer_batch(4);
     let mut answers = Vec::new();
     let mut take = |batch: &mut PacketBatch| {
-        answers.extend(batch.iter().map(<[u8]>::to_vec));
+        for packet in batch.iter() {
+            let answer = Received::parse_packet(packet).unwrap().addresses;
+            assert_eq!(
+                (answer.source(), answer.destination()),
+                (addresses.destination(), addresses.source())
+            );
+            answers.push(packet[addresses.datagram_header_len()..packet.len() - 4].to_vec());
+        }
         batch.clear();
     };
     let mut psns = [0; 5];
@@ -172,8 +195,9 @@ fn run(writes: &[Write], batch: usize) -> Seen {
 proptest! {
     #[test]
     fn a_batch_comes_to_what_its_packets_come_to_one_by_one(writes in prop::collection::vec(write(), 1..150)) {
-        let alone = run(&writes, 1);
-        prop_assert_eq!(&run(&writes, 64), &alone);
-        prop_assert_eq!(&run(&writes, 150), &alone);
+        let alone = run(&writes, 1, IPV4);
+        prop_assert_eq!(&run(&writes, 64, IPV4), &alone);
+        prop_assert_eq!(&run(&writes, 150, IPV4), &alone);
+        prop_assert_eq!(&run(&writes, 150, IPV6), &alone);
     }
 }

@@ -1,6 +1,6 @@
 //! The software NIC on real links and one within the process, restarts included.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use dta_memory::nic::{
     Access, Endpoint, Nic, Purpose, QueuePairInfo, QueuePairRequest, QueuePairState, Registration, Transport,
 };
 use dta_memory::region::{Region, RegionOptions};
-use dta_proto::batch::{Addresses, PacketBatch};
-use dta_proto::wire::frame::FrameRoute;
+use dta_proto::batch::{Addresses, ETHERNET_LEN, PacketBatch};
+use dta_proto::wire::frame::{FrameRoute, Received};
 use dta_proto::wire::roce::{
     AtomicEth, Bth, ImmDt, Opcode, Psn, Reth, RocePacket, RoceRepr, Syndrome, has_valid_icrc, settle_icrc,
 };
@@ -69,10 +69,11 @@ impl Requester {
         region: &Arc<Region>,
         access: Access,
         transport: Transport,
-        from: SocketAddrV4,
+        from: impl Into<SocketAddr>,
     ) -> Self {
+        let from = from.into();
         let registration = nic.register_region(Arc::clone(region), access).unwrap();
-        let mut peer = Endpoint::new((*from.ip()).into());
+        let mut peer = Endpoint::new(from.ip());
         (peer.port, peer.runs) = (from.port(), true);
         let request = QueuePairRequest {
             purpose: Purpose::Write,
@@ -85,11 +86,10 @@ impl Requester {
         };
         let qp = nic.create_queue_pair(&request).unwrap();
         let to = nic.describe_device().endpoint;
-        let std::net::IpAddr::V4(to_ip) = to.ip else { panic!("an IPv4 NIC") };
         let route = FrameRoute {
             src_port: from.port(),
             dst_port: to.port,
-            ..FrameRoute::new(*from.ip(), to_ip, qp.qpn)
+            ..FrameRoute::from_addresses(from.ip(), to.ip, qp.qpn).unwrap()
         };
         Requester { route, qp, region: registration }
     }
@@ -114,8 +114,7 @@ impl Requester {
 
     /// Adds a packet that may leave in a run.
     fn add(&self, packet: &[u8], batch: &mut PacketBatch) {
-        let (source, destination) = (self.route.source(), self.route.destination());
-        let addresses = Addresses { source, destination, runs: true };
+        let addresses = Addresses::from_route(&self.route, true);
         batch.add_datagram(packet.len(), addresses, 0).copy_from_slice(packet);
     }
 }
@@ -429,6 +428,66 @@ fn enter_namespace() {
         .expect("root may make namespaces");
 }
 
+/// Waits until the Ethernet address of a NIC is known. The kernel does not have the NIC's address, so the NIC has answered.
+fn resolve_nic(link: &mut EthernetLink, nic: IpAddr) {
+    let mut batch = PacketBatch::default();
+    link.add_neighbour(nic, None);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !link.resolve_neighbours().unwrap() || link.silent_neighbours().count() > 0 {
+        assert!(Instant::now() < end, "the NIC answers");
+        link.recv(&mut batch, Some(Duration::from_millis(10))).unwrap();
+    }
+}
+
+/// Receives this many frames.
+fn receive_frames(link: &mut EthernetLink, count: usize) -> Vec<Vec<u8>> {
+    let (mut batch, mut frames) = (PacketBatch::default(), Vec::new());
+    let end = Instant::now() + Duration::from_secs(60);
+    while frames.len() < count {
+        assert!(Instant::now() < end, "{} of {count} frames came", frames.len());
+        link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
+        frames.extend((0..batch.len()).map(|index| batch.ethernet_frame(index).unwrap().to_vec()));
+    }
+    frames
+}
+
+#[test]
+#[ignore = "needs root: makes a network namespace with a veth pair"]
+fn raw_frames_carry_ipv6_neighbour_discovery_and_answers() {
+    in_namespace(|| {
+        let [here, there] = ["fd00::1", "fd00::2"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let nic = SoftNic::with_wire(
+            SoftNicConfig::new(SocketAddr::new(there, 4791)),
+            &"packet:far".parse().unwrap(),
+        )
+        .unwrap();
+        let mut link = EthernetLink::open(&PacketConfig::new("near", [4791]), here).unwrap();
+        let mut batch = PacketBatch::default();
+        resolve_nic(&mut link, there);
+        let region = region();
+        let access = Access { remote_write: true, remote_read: true, remote_atomic: true };
+        let requester = Requester::open(&nic, &region, access, Transport::Rc, SocketAddr::new(here, 4791));
+        let psn = requester.qp.expected_psn;
+        region.store_u64(64, 7).unwrap();
+        batch.clear();
+        batch.push(&requester.packet(Opcode::RcWriteOnly, psn, true, 0, b"12345678"), 0).unwrap();
+        batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 1, false, 64, &[]), 0).unwrap();
+        link.send(&mut batch).unwrap();
+        let answers = receive_frames(&mut link, 2);
+        let answers: Vec<_> =
+            answers.iter().map(|answer| Received::parse_packet(&answer[ETHERNET_LEN..]).unwrap()).collect();
+        assert_eq!(answers.iter().map(|a| a.addresses.source()).collect::<Vec<_>>(), [there, there]);
+        assert_eq!(answers[1].roce.atomic_ack(), Some(7));
+        assert_eq!(region.load_u64(64).unwrap(), 12);
+        // Questions and answers for addresses are not counted; frames of the kernel's own IPv6 do not come.
+        eventually("the counts", || {
+            counter(&nic, "received") == 2
+                && counter(&nic, "link.received") == 2
+                && counter(&nic, "link.sent") == 2
+        });
+    });
+}
+
 #[test]
 #[ignore = "needs root: makes a network namespace with a veth pair"]
 fn raw_frames_carry_requests_arp_and_answers() {
@@ -438,13 +497,7 @@ fn raw_frames_carry_requests_arp_and_answers() {
         let nic = SoftNic::with_wire(config, &"packet:far".parse().unwrap()).unwrap();
         let mut link = EthernetLink::open(&PacketConfig::new("near", [4791]), here).unwrap();
         let mut batch = PacketBatch::default();
-        // The NIC's address is none of the kernel's: that it is found at all is ARP answered by the NIC.
-        link.add_neighbour(there, None);
-        while !link.resolve_neighbours().unwrap() {
-            link.recv(&mut batch, Some(Duration::from_millis(10))).unwrap();
-        }
-        assert_eq!(link.silent_neighbours().count(), 0);
-
+        resolve_nic(&mut link, there.into());
         let region = region();
         let access = Access { remote_write: true, remote_read: true, remote_atomic: true };
         let requester = Requester::open(&nic, &region, access, Transport::Rc, SocketAddrV4::new(here, 4791));
@@ -458,15 +511,9 @@ fn raw_frames_carry_requests_arp_and_answers() {
         batch.push(&requester.packet(Opcode::RcWriteOnly, psn, true, 0, b"12345678"), 0).unwrap();
         batch.push(&requester.packet(Opcode::RcFetchAdd, psn + 1, false, 64, &[]), 0).unwrap();
         link.send(&mut batch).unwrap();
-        let mut answers = Vec::new();
-        let start = Instant::now();
-        while answers.len() < 2 && start.elapsed() < Duration::from_secs(60) {
-            link.recv(&mut batch, Some(Duration::from_millis(100))).unwrap();
-            answers.extend((0..batch.len()).map(|n| batch.ethernet_frame(n).unwrap().to_vec()));
-        }
-        assert_eq!(answers.len(), 2);
+        let answers = receive_frames(&mut link, 2);
         for (answer, opcode) in answers.iter().zip([Opcode::RcAck, Opcode::RcAtomicAck]) {
-            let (ethernet, packet) = answer.split_at(14);
+            let (ethernet, packet) = answer.split_at(ETHERNET_LEN);
             assert_eq!(ethernet[..6], link.interface().mac);
             assert_eq!(ethernet[6..12], nic.describe_device().endpoint.mac.0);
             assert!(has_valid_icrc(packet));

@@ -1,7 +1,7 @@
 //! A client of a host's agent: `dta.v1.Agent`.
 
 use dta_proto::control::agent_client::AgentClient;
-use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
+use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceSettings};
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -28,7 +28,7 @@ impl RemoteAgent {
     }
 
     /// Sets what it traces; without `trace`, back to its configuration.
-    pub async fn set_trace(&mut self, trace: Option<TraceWanted>) -> Result<AgentStatus, ClientError> {
+    pub async fn set_trace(&mut self, trace: Option<TraceSettings>) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.set_trace(SetTraceRequest { trace }).await;
         Ok(answer.map_err(|status| self.call_error(status))?.into_inner())
     }

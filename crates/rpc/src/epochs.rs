@@ -27,15 +27,15 @@ pub(crate) fn in_common(epochs: Vec<Option<Epoch>>) -> Option<Epoch> {
 }
 
 /// One list of what collectors told, by their addresses.
-pub(crate) fn merge_epoch_lists(told: Vec<(&str, EpochsResponse)>) -> EpochsResponse {
+pub(crate) fn merge_epoch_lists(answers: Vec<(&str, EpochsResponse)>) -> EpochsResponse {
     // Nothing is known of some collector's epochs before this moment.
-    let older = told.iter().map(|(_, answer)| answer.older).max().unwrap_or(0);
+    let older = answers.iter().map(|(_, answer)| answer.older).max().unwrap_or(0);
     let of = |(address, answer): (&str, EpochsResponse)| {
         let collector = address.to_owned();
         answer.epochs.into_iter().map(move |epoch| Epoch { collector: collector.clone(), ..epoch })
     };
     let mut epochs: Vec<Epoch> =
-        told.into_iter().flat_map(of).filter(|epoch| epoch.opened >= older).collect();
+        answers.into_iter().flat_map(of).filter(|epoch| epoch.opened >= older).collect();
     epochs.sort_by_key(|epoch| std::cmp::Reverse(epoch.opened));
     EpochsResponse { epochs, older }
 }

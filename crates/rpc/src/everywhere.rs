@@ -31,10 +31,10 @@ impl CollectorGroup {
                 }
             }
         };
-        let told = self.query_with_coverage(asked, 1).await?;
+        let answered = self.query_with_coverage(asked, 1).await?;
         let mut found: Vec<Vec<(u64, KeyAnswer)>> = vec![Vec::new(); question.keys.len()];
         let (mut epochs, mut not_kept) = (Vec::new(), None);
-        for (_, answers) in told {
+        for (_, answers) in answered {
             let answers = match answers {
                 Ok(answers) if answers.of_keys.len() == question.keys.len() => answers,
                 Ok(_) => return Err(fewer_keys()),
@@ -73,14 +73,14 @@ impl CollectorGroup {
             let question = question.clone();
             async move { ask.query_keys_in_span(question, span).await }
         };
-        let told = self.query_with_coverage(asked, parts.replica_count()).await?;
-        let next = told
+        let answered = self.query_with_coverage(asked, parts.replica_count()).await?;
+        let next = answered
             .iter()
             .filter_map(|(_, series)| series.next)
             .min()
             .map(|next| continuation_start(next, span));
         let mut found = Vec::new();
-        for (member, series) in told {
+        for (member, series) in answered {
             for answers in series.epochs {
                 if answers.of_keys.len() != question.keys.len() {
                     return Err(fewer_keys());
@@ -103,10 +103,10 @@ impl CollectorGroup {
             let request = request.clone();
             async move { ask.fetch_epochs(request).await }
         };
-        let told = self.query_with_coverage(asked, replicas).await?;
+        let answered = self.query_with_coverage(asked, replicas).await?;
         let address = |member: usize| self.members[member].address.as_str();
         Ok(epochs::merge_epoch_lists(
-            told.into_iter().map(|(member, answer)| (address(member), answer)).collect(),
+            answered.into_iter().map(|(member, answer)| (address(member), answer)).collect(),
         ))
     }
 
@@ -155,10 +155,10 @@ impl CollectorGroup {
         F: Future<Output = Result<T, ClientError>>,
     {
         match self.query_members(ask).await? {
-            (told, Some(away)) if self.may_be_all(self.members.len() - told.len(), replicas) => {
+            (answered, Some(away)) if self.may_be_all(self.members.len() - answered.len(), replicas) => {
                 Err(away.into())
             }
-            (told, _) => Ok(told),
+            (answered, _) => Ok(answered),
         }
     }
 }

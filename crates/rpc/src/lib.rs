@@ -4,6 +4,7 @@
 //! - [`Spread`] queries several collectors that share stores as one.
 //! - [`translator::RemoteTranslator`] queries a running translator: its counters, what it holds, its program.
 //! - [`event_rings`] says how far back the events of INT reach.
+//! - [`flows`] turns questions about flow records into messages.
 //! - [`agent::RemoteAgent`] reads and changes what a host's agent traces.
 //!
 //! Queries of stores are a trait, [`Ask`], which `dta-collector` also implements over memory.
@@ -15,13 +16,13 @@
 
 pub mod agent;
 mod ask;
-mod away;
 mod channel;
 pub mod collector;
 mod epochs;
 mod error;
 pub mod event_rings;
 mod everywhere;
+pub mod flows;
 mod merge;
 mod options;
 mod replicas;
@@ -29,6 +30,7 @@ mod spread;
 mod tails;
 pub mod translator;
 pub mod transport;
+mod unreachable;
 
 pub use crate::transport::tls::ClientTls;
 pub use ask::{

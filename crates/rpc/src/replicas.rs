@@ -10,11 +10,11 @@ use dta_proto::buckets;
 use dta_proto::control::{KeyWriteAnswer, PathAnswer};
 use dta_proto::layout::key_write::{Choice, CombinedCopies, combine_copies};
 
-use crate::away::patiently;
 use crate::spread::{
     CollectorGroup, GroupPlacement, KnownAnswers, StorePart, StoreParts, authoritative_part,
     invalid_argument, is_not_kept, is_unreachable, sub_question,
 };
+use crate::unreachable::patiently;
 use crate::{
     AtLeastError, ClientError, KeyAnswer, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
 };
@@ -245,7 +245,8 @@ fn choose_path(answers: Vec<PathAnswer>) -> PathAnswer {
     let agreeing = same.iter().map(|answer| answer.agreeing).sum();
     let differing = same.iter().map(|answer| answer.differing).sum::<u32>()
         + others.iter().map(|answer| answer.agreeing + answer.differing).sum::<u32>();
-    PathAnswer { agreeing, differing, ..best }
+    let copies = answers.iter().map(|answer| answer.copies).sum();
+    PathAnswer { agreeing, differing, copies, ..best }
 }
 
 #[cfg(test)]
@@ -311,6 +312,7 @@ mod tests {
             present: hops.iter().map(Option::is_some).collect(),
             complete,
             agreeing: copies,
+            copies: 2,
             ..PathAnswer::default()
         };
         let of = |answers: Vec<ReplicaAnswer>| {
@@ -319,13 +321,13 @@ mod tests {
         let (whole, part) = (path(&[Some(1), Some(2)], true, 1), path(&[Some(1), None], false, 2));
         let none = PathAnswer::default();
         let best = of(vec![found(1, none.clone()), found(2, part.clone()), found(3, whole.clone())]);
-        assert_eq!(best, PathAnswer { differing: 2, ..whole.clone() });
+        assert_eq!(best, PathAnswer { differing: 2, copies: 4, ..whole.clone() });
         assert_eq!(of(vec![found(1, part.clone()), found(2, none.clone())]), part);
         assert_eq!(of(vec![found(1, none.clone())]), none);
         // Of two that are whole, that of the collector that runs longest.
         let other = path(&[Some(3), Some(4)], true, 1);
         let both = of(vec![found(5, other.clone()), found(4, whole.clone()), found(6, whole.clone())]);
-        assert_eq!(both, PathAnswer { agreeing: 2, differing: 1, ..whole });
+        assert_eq!(both, PathAnswer { agreeing: 2, differing: 1, copies: 6, ..whole });
         assert_eq!(of(vec![found(4, other.clone()), found(5, none)]), other);
     }
 }

@@ -15,8 +15,9 @@ use std::time::Instant;
 
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{
-    self, EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
+    self, Alert, AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest,
+    FlowsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::key::Key;
 use dta_proto::layout::load;
@@ -27,9 +28,10 @@ use dta_proto::wire::dta::{Addressing, Primitive, Replicas};
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-use crate::away::{REST, UnreachableMembers, patiently};
+use crate::unreachable::{REST, UnreachableMembers, patiently};
 use crate::{
-    Ask, ClientError, KeyAnswer, Moment, QueryAnswers, Question, Series, Span, TailMessages, epochs, tails,
+    Ask, ClientError, KeyAnswer, Moment, QueryAnswers, Question, Series, Span, TailMessages, epochs, flows,
+    tails,
 };
 
 /// One of several collectors.
@@ -322,12 +324,12 @@ impl CollectorGroup {
     /// short time.
     async fn fetch_placement(&self) -> Result<Arc<GroupPlacement>, ClientError> {
         let asked = self.members.iter().map(|member| member.ask.placement());
-        let (told, away) = self.collect_answers(patiently(asked).await)?;
+        let (answered, away) = self.collect_answers(patiently(asked).await)?;
         let (until, none) = (away.is_some().then(|| Instant::now() + REST), vec![0; self.members.len()]);
         let (parts, versions) = (Vec::new(), none.clone());
         let mut placement = GroupPlacement { parts, is_cluster: false, versions, started: none, away, until };
         let mut all_versioned = true;
-        for (member, PlacementResponse { version, stores, started, cluster }) in told {
+        for (member, PlacementResponse { version, stores, started, cluster }) in answered {
             all_versioned &= version != 0;
             placement.is_cluster |= cluster != 0;
             (placement.versions[member], placement.started[member]) = (version, started);
@@ -387,8 +389,8 @@ impl CollectorGroup {
     }
 
     /// The stores of several collectors as one; those of a single one unchanged.
-    fn merge_stores(&self, told: ByMember<Vec<StoreInfo>>) -> Vec<StoreInfo> {
-        let infos = told.into_iter().flat_map(|(_, infos)| infos);
+    fn merge_stores(&self, answered: ByMember<Vec<StoreInfo>>) -> Vec<StoreInfo> {
+        let infos = answered.into_iter().flat_map(|(_, infos)| infos);
         if self.only_member().is_some() { infos.collect() } else { merge_store_infos(infos) }
     }
 
@@ -640,6 +642,10 @@ fn merge_store_infos(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
                     known.advised_redundancy = Some(load::advised_redundancy(known.load).min(most).into());
                 }
                 known.written = known.written.max(info.written);
+                known.overwritten = match (known.overwritten, info.overwritten) {
+                    (Some(a), Some(b)) => Some(a + b),
+                    (a, b) => a.or(b),
+                };
                 known.buckets.extend(info.buckets);
                 known.lists.extend(info.lists);
             }
@@ -691,13 +697,13 @@ impl Ask for Spread {
         let asked = places.into_iter().map(|(member, places)| {
             group.members[member].ask.query_keys_in_span(sub_question(&question, parts.name, &places), span)
         });
-        let told = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
+        let answered = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
         // What comes after the end of one is asked of all again.
-        let next = told.iter().filter_map(|series| series.next).min();
+        let next = answered.iter().filter_map(|series| series.next).min();
         let is_before = |answers: &QueryAnswers| {
             answers.epoch.as_ref().is_some_and(|epoch| next.is_none_or(|next| epoch.opened < next.get()))
         };
-        let epochs = told.into_iter().flat_map(|series| series.epochs).filter(is_before);
+        let epochs = answered.into_iter().flat_map(|series| series.epochs).filter(is_before);
         let mut epochs: Vec<QueryAnswers> =
             epochs.map(|answers| QueryAnswers { placement: 0, ..answers }).collect();
         epochs.sort_by_key(|answers| answers.epoch.as_ref().map(|epoch| epoch.opened));
@@ -725,11 +731,11 @@ impl Ask for Spread {
         let asked = join_all(
             parts.all.iter().map(|part| group.members[part.member].ask.fetch_epochs(request.clone())),
         );
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         for (part, answer) in parts.all.iter().zip(asked.await) {
-            told.push((group.members[part.member].address.as_str(), answer?));
+            answered.push((group.members[part.member].address.as_str(), answer?));
         }
-        Ok(epochs::merge_epoch_lists(told))
+        Ok(epochs::merge_epoch_lists(answered))
     }
 
     async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
@@ -767,6 +773,69 @@ impl Ask for Spread {
         group.members[member].ask.stream_entries(request).await
     }
 
+    /// Of those that answer; the others are named. A collector without the store has no records.
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        let group = &self.current_group();
+        if let Some(only) = group.only_member() {
+            return only.fetch_flows(request).await;
+        }
+        let fetch = |request: FlowsRequest| async move {
+            let ask = |ask: Arc<dyn Ask>| {
+                let request = request.clone();
+                async move {
+                    match ask.fetch_flows(request).await {
+                        Err(error) if is_not_found(&error) => Ok(Err(error)),
+                        answered => answered.map(Ok),
+                    }
+                }
+            };
+            let (mut responses, mut without_store) = (Vec::new(), None);
+            let mut unreachable: Vec<String> =
+                group.members.iter().map(|member| member.address.clone()).collect();
+            for (member, answered) in group.query_reachable(ask).await? {
+                unreachable.retain(|address| *address != group.members[member].address);
+                match answered {
+                    Ok(response) => responses.push(response),
+                    Err(error) => without_store = Some(error),
+                }
+            }
+            match without_store {
+                Some(error) if responses.is_empty() => Err(error),
+                _ => Ok((responses, unreachable)),
+            }
+        };
+        flows::merge_answers(&request, fetch).await
+    }
+
+    /// Those of the collectors that answer. Transitions of several that are in no cluster have no common order but their moments.
+    async fn fetch_alerts(&self, request: AlertsRequest) -> Result<AlertsResponse, ClientError> {
+        let group = self.current_group();
+        if let Some(only) = group.only_member() {
+            return only.fetch_alerts(request).await;
+        }
+        let mut all = AlertsResponse::default();
+        for (_, answered) in
+            group.query_reachable(|ask| async move { ask.fetch_alerts(request).await }).await?
+        {
+            all.alerts.extend(answered.alerts);
+            all.transitions.extend(answered.transitions);
+            all.rules = all.rules.max(answered.rules);
+        }
+        // One condition that several see is one alert: the one that has lasted longest.
+        all.alerts.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|alert| (&alert.fingerprint, &alert.state, alert.since));
+            a.cmp(&b)
+        });
+        all.alerts.dedup_by(|a, b| a.fingerprint == b.fingerprint && a.state == b.state);
+        all.alerts.sort_by_key(rank_for_people);
+        all.transitions.sort_by_key(|transition| (transition.at, transition.number));
+        // Those of a cluster are the same at each collector.
+        all.transitions.dedup();
+        let surplus = all.transitions.len().saturating_sub(request.most as usize);
+        all.transitions.drain(..surplus);
+        Ok(all)
+    }
+
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
         let group = self.current_group();
         match group.only_member() {
@@ -779,11 +848,11 @@ impl Ask for Spread {
     async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let group = self.current_group();
         let mut all = ListSessionsResponse::default();
-        for (_, told) in group.query_reachable(|ask| async move { ask.fetch_sessions().await }).await? {
+        for (_, answered) in group.query_reachable(|ask| async move { ask.fetch_sessions().await }).await? {
             if all.device.is_empty() {
-                (all.device, all.collector) = (told.device, told.collector);
+                (all.device, all.collector) = (answered.device, answered.collector);
             }
-            all.sessions.extend(told.sessions);
+            all.sessions.extend(answered.sessions);
         }
         Ok(all)
     }
@@ -795,9 +864,22 @@ impl Ask for Spread {
     }
 }
 
+/// The order of alerts for people: by state, then severity, then age.
+fn rank_for_people(alert: &Alert) -> (usize, usize, u64) {
+    let position =
+        |order: [&str; 3], name: &str| order.into_iter().position(|known| known == name).unwrap_or(3);
+    let state = position(["firing", "pending", "resolved"], &alert.state);
+    (state, position(["critical", "warning", "info"], &alert.severity), alert.since)
+}
+
 /// Whether a collector did not answer at all.
 pub(crate) fn is_unreachable(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::Unavailable)
+}
+
+/// Whether a collector does not have what it was asked about.
+fn is_not_found(error: &ClientError) -> bool {
+    error.status().is_some_and(|status| status.code() == Code::NotFound)
 }
 
 /// Whether a collector has nothing of the moment that it was asked about.

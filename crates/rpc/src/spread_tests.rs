@@ -4,7 +4,11 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dta_proto::control::{CounterAnswer, Epoch, KeyWriteAnswer, Policy, TailResponse, bucket_ranges};
+use dta_proto::control::{
+    AlertTransition, CounterAnswer, Epoch, KeyWriteAnswer, Policy, TailResponse, bucket_ranges,
+};
+use dta_proto::flow_query::{FlowQuestion, FlowSum, FlowTally, ScanCounts};
+use dta_proto::flow_record::FlowRecord;
 use dta_proto::layout::key_increment::{CountingRole, total_count};
 use dta_proto::store::{Merge, StoreKind};
 use tokio::sync::Barrier;
@@ -26,6 +30,7 @@ struct Fake {
     is_away: bool,
     /// What it has counted of each key, by colour; nothing of the last key, if there are none.
     counts: Vec<u64>,
+    alerts: AlertsResponse,
     /// How often its stores and its placement were asked for.
     asked: Arc<[AtomicU32; 2]>,
     /// Where those wait for each other that are asked about keys.
@@ -125,6 +130,20 @@ impl Ask for Fake {
         });
         let messages: Vec<_> = messages.map(Ok).collect();
         self.there(TailMessages::new(tokio_stream::iter(messages)))
+    }
+
+    /// A record of as many bytes as its number; those numbered 0 have no store of them.
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        let mut tally = FlowTally::new(flows::parse_request(&request)?, request.per_flow);
+        let record = FlowRecord { bytes: self.number.into(), ..FlowRecord::EMPTY };
+        tally.add_entries([&record.to_entry()[..]]);
+        let answer = flows::answer_request(&request, tally, ScanCounts::default());
+        let has_store = self.is_away || self.number != 0;
+        self.there(if has_store { answer } else { Err(Status::not_found("no such store").into()) })?
+    }
+
+    async fn fetch_alerts(&self, _: AlertsRequest) -> Result<AlertsResponse, ClientError> {
+        self.there(self.alerts.clone())
     }
 
     async fn read_memory(&self, _: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
@@ -254,8 +273,10 @@ fn a_store_that_is_shared_survives_as_its_parts_do() {
     let advised = dta_proto::layout::load::advised_redundancy(0.2);
     assert_eq!(whole[0].advised_redundancy, Some(advised.into()));
     // Lists have neither.
-    let lists = merge_store_infos([info(3, None, None), info(0, None, None)].into_iter());
+    let turned = |used, overwritten| StoreInfo { overwritten, ..info(used, None, None) };
+    let lists = merge_store_infos([turned(3, Some(40)), turned(0, Some(2))].into_iter());
     assert_eq!((lists[0].used, lists[0].survival, lists[0].advised_redundancy), (3, None, None));
+    assert_eq!((lists[0].overwritten, whole[0].overwritten), (Some(42), None));
 }
 
 #[tokio::test]
@@ -652,4 +673,63 @@ async fn what_two_collectors_count_together_is_known_while_either_is_there() {
     ];
     assert_eq!(counts(&by_file, &each).await, Ok(vec![70, 70]));
     assert_eq!(counts(&[away(&by_file[0]), by_file[1].clone()], &each).await, Ok(vec![60, 60]));
+}
+
+#[tokio::test]
+async fn sums_of_flows_name_who_is_missing_and_pass_over_who_has_no_records() {
+    let member = |number, is_away| Fake { number, is_away, ..Fake::default() };
+    let asked = async |members: &[Fake]| {
+        let (answer, _) =
+            spread(members).query_flows("", &FlowQuestion::default(), FlowSum::Bytes, 1).await?;
+        Ok::<_, ClientError>((answer.total.bytes, answer.unreachable))
+    };
+    let (with_records, away, without_store) = (member(5, false), member(7, true), member(0, false));
+    let all = [with_records.clone(), away.clone(), without_store.clone(), member(9, false)];
+    assert_eq!(asked(&all).await.unwrap(), (14, vec!["7:1".to_owned()]));
+    assert_eq!(asked(&[with_records, without_store.clone()]).await.unwrap(), (5, Vec::new()));
+    assert!(is_not_found(&asked(&[without_store.clone(), without_store, away]).await.unwrap_err()));
+}
+
+#[tokio::test]
+async fn alerts_of_several_are_one_list_in_the_order_for_people_with_the_latest_transitions() {
+    let alert = |fingerprint: &str, severity: &str, state: &str, since| Alert {
+        fingerprint: fingerprint.into(),
+        severity: severity.into(),
+        state: state.into(),
+        since,
+        ..Alert::default()
+    };
+    let transitions =
+        |moments: [u64; 2]| moments.map(|at| AlertTransition { at, ..Default::default() }).into();
+    let first = AlertsResponse {
+        alerts: vec![
+            alert("a", "critical", "resolved", 1),
+            alert("b", "info", "firing", 2),
+            alert("c", "warning", "pending", 3),
+            alert("d", "critical", "firing", 4),
+        ],
+        transitions: transitions([10, 40]),
+        rules: 3,
+    };
+    // The states of one condition alternate in time.
+    let second = AlertsResponse {
+        alerts: vec![alert("c", "warning", "firing", 4), alert("d", "critical", "firing", 2)],
+        transitions: transitions([20, 30]),
+        rules: 2,
+    };
+    let third = AlertsResponse { alerts: vec![alert("c", "warning", "pending", 5)], ..Default::default() };
+    let fakes = [first, second, third].map(|alerts| Fake { alerts, ..Fake::default() });
+    let request = AlertsRequest { after: 0, most: 3 };
+    let all = spread(&fakes).fetch_alerts(request).await.unwrap();
+    let listed = all.alerts.iter().map(|a| (&*a.fingerprint, &*a.state, a.since));
+    let wanted = [
+        ("d", "firing", 2),
+        ("c", "firing", 4),
+        ("b", "firing", 2),
+        ("c", "pending", 3),
+        ("a", "resolved", 1),
+    ];
+    assert_eq!(listed.collect::<Vec<_>>(), wanted);
+    assert_eq!(all.transitions.iter().map(|t| t.at).collect::<Vec<_>>(), [20, 30, 40]);
+    assert_eq!(all.rules, 3);
 }

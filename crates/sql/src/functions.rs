@@ -19,7 +19,6 @@ use dta_proto::key::{Flow, Key};
 use dta_proto::layout::{hash, key_write, postcarding};
 use dta_proto::store::StoreSpec;
 
-/// Stores by their names in SQL.
 pub(crate) type Stores = BTreeMap<String, StoreSpec>;
 
 /// Makes the functions known to a session with these stores.
@@ -158,7 +157,6 @@ fn keys_from_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
     text_to_key(&columns[0], |text| text.parse().map_err(execution_error))
 }
 
-/// Bytes as a key.
 fn key_from_bytes(bytes: &[u8]) -> Result<Key> {
     match bytes.try_into() {
         Ok(bytes) => Ok(Key(bytes)),

@@ -38,9 +38,6 @@ impl LiveCollector {
     }
 
     /// The stores whose memory is read as tables: those whose elements are slots.
-    ///
-    /// # Errors
-    /// The collector does not answer.
     pub(crate) async fn slot_stores(&self) -> anyhow::Result<Vec<StoreSpec>> {
         let placement =
             self.client.placement().await.with_context(|| format!("live stores of {}", self.address))?;

@@ -33,10 +33,6 @@ pub(crate) enum SqlOutputFormat {
 /// Most rows of a table: its columns are as wide as their widest cell, so all of it is held in memory.
 const SHOWN: usize = 10_000;
 
-/// Prints an answer.
-///
-/// # Errors
-/// The statement fails; the answer cannot be written.
 pub(crate) async fn print_answer(mut answer: StatementAnswer, format: SqlOutputFormat) -> anyhow::Result<()> {
     let schema = answer.rows.schema();
     let mut stdout = io::stdout();

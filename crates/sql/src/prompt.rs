@@ -44,9 +44,6 @@ impl Validator for StatementHelper {
 }
 
 /// Reads statements and prints their answers until the end of the input. A wrong statement ends nothing.
-///
-/// # Errors
-/// The terminal cannot be read.
 pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: SqlOutputFormat) -> anyhow::Result<()> {
     output::check_format(format)?;
     let mut editor: Editor<StatementHelper, FileHistory> = Editor::new().context("the terminal")?;

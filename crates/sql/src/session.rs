@@ -53,7 +53,6 @@ pub(crate) struct StatementLimits {
 }
 
 impl StatementLimits {
-    /// The cores that a statement uses.
     fn cores(self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         cores.min((self.memory_mib / MIB_OF_CORE) as usize)
@@ -78,8 +77,6 @@ pub(crate) struct StatementAnswer {
 }
 
 impl Engine {
-    /// # Errors
-    /// There is no history; the collector's address or TLS files are wrong.
     pub(crate) fn new(source: &SourceFlags, limits: StatementLimits) -> anyhow::Result<Engine> {
         let folder = source.directory()?;
         let at = ObjectStoreUrl::parse("history://tables/")?;
@@ -176,9 +173,6 @@ impl Engine {
     }
 
     /// The columns of a statement's answer.
-    ///
-    /// # Errors
-    /// As [`Engine::begin_statement`].
     pub(crate) async fn answer_columns(&self, statement: Statement) -> anyhow::Result<Schema> {
         let (_, plan) = self.plan_statement(statement).await?;
         Ok(plan.schema().as_arrow().clone())
@@ -244,9 +238,6 @@ pub(crate) fn check_statement_size(text: &str) -> anyhow::Result<()> {
 }
 
 /// The only statement of a text.
-///
-/// # Errors
-/// There is none, or more than one, or it is no SQL, or too long.
 pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
     check_statement_size(text)?;
     let mut all = statements(text)?;

@@ -51,9 +51,6 @@ struct HistoryTable {
 
 impl SourceFlags {
     /// The folder of the tables: the flag, or the collector's.
-    ///
-    /// # Errors
-    /// The collector's configuration file cannot be read.
     pub(crate) fn directory(&self) -> anyhow::Result<PathBuf> {
         if let Some(directory) = &self.history {
             return Ok(directory.clone());

@@ -13,7 +13,6 @@ use super::lower::split_pair_number;
 use super::p4_switch::unix_time_us;
 use super::state::SwitchState;
 
-/// Counters of the switch by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounts(pub BTreeMap<String, Vec<u64>>);
 

@@ -145,7 +145,6 @@ pub struct ColumnCommand {
 }
 
 impl ColumnCommand {
-    /// The command for the epoch that the column holds.
     pub fn frame_for_epoch(&self, epoch: u32) -> Vec<u8> {
         let mut frame = self.begun.clone();
         emit_header(SKETCH, &[("epoch", u64::from(epoch)), ("merge", OR)], &mut frame);
@@ -156,7 +155,6 @@ impl ColumnCommand {
 }
 
 impl<'a> SwitchRows<'a> {
-    /// The rows of a profile of the program.
     pub fn new(profile: Profile, tables: &'a Tables) -> SwitchRows<'a> {
         SwitchRows { profile, tables }
     }
@@ -182,7 +180,7 @@ impl<'a> SwitchRows<'a> {
         // As the actions `use_list` and `ring_in_region` make them.
         let state = to.state_offset.wrapping_add(list);
         let ring =
-            append::place_offset(list, 0, u64::from(of.ring_mask) + 1, 1_u8.checked_shl(of.element_shift)?);
+            append::place_offset(list, 0, u64::from(of.ring_mask) + 1, 1_u16.checked_shl(of.element_shift)?);
         let command = [("work", u64::from(Primitive::Append.opcode())), ("copies", 1)];
         let bridge = [
             ("pair", u64::from(to.pair)),
@@ -309,6 +307,10 @@ pub fn by_interface(interface: &str) -> Send {
         Ok(sent)
     })
 }
+
+#[cfg(test)]
+#[path = "../../../testbed/tests/shared/flush_command.rs"]
+mod flush_command;
 
 #[cfg(test)]
 mod tests {
@@ -464,13 +466,12 @@ mod tests {
     #[test]
     fn a_row() {
         let tables = tables();
-        let row =
-            FlushCommand { pair: None, state: 0x47, frame: dta_testbed::p4_suite::assembly::flush_row() };
+        let row = FlushCommand { pair: None, state: 0x47, frame: flush_command::flush_row() };
         let is = SwitchRows::new(Profile::Postcards, &tables).postcards(7, 7);
         assert_eq!(is.as_ref(), Some(&row));
         // For another pipe one byte is another.
         let there = row.frame_for_pipe(3);
-        assert_eq!((there[PIPE_AT], PIPE_AT), (4, dta_testbed::p4_suite::assembly::PIPE_AT));
+        assert_eq!((there[PIPE_AT], PIPE_AT), (4, flush_command::PIPE_AT));
         assert_eq!(
             (&there[..PIPE_AT], &there[PIPE_AT + 1..]),
             (&row.frame[..PIPE_AT], &row.frame[PIPE_AT + 1..])

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod cpu_port;
 pub mod lower;
 pub mod matches;
+pub mod messages;
 pub mod options;
 mod p4_switch;
 pub mod p4runtime;
@@ -32,7 +33,7 @@ use std::net::SocketAddrV4;
 
 use dta_link::shared_ring::JoinOffer;
 use dta_proto::control::NodeStatistics;
-use dta_proto::program::{DataPlaneChange, Primitive, Program, RowFields};
+use dta_proto::program::{DataPlaneChange, Endpoint, Primitive, Program, RowFields, Transport};
 use dta_rpc::ClientError;
 use tonic::Code;
 
@@ -42,15 +43,9 @@ pub use self::p4_switch::P4Switch;
 #[tonic::async_trait]
 pub trait Target: Send {
     /// What it holds. Fields that its rows lack are empty, and rkeys that it does not reveal are 0.
-    ///
-    /// # Errors
-    /// It does not answer, or answers incorrectly.
     async fn held_program(&mut self) -> Result<Program, TargetError>;
 
     /// The changes that make it hold `want`. Nothing changes.
-    ///
-    /// # Errors
-    /// As [`Target::held_program`], or a program that it cannot hold.
     async fn required_changes(
         &mut self,
         want: &Program,
@@ -69,57 +64,50 @@ pub trait Target: Send {
     ) -> Result<Vec<DataPlaneChange>, ApplyError>;
 
     /// Whether it could hold `want`, as far as can be known without a change.
-    ///
-    /// # Errors
-    /// Why not.
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         let _ = want;
         Ok(())
     }
 
     /// Whether it has lost what was applied.
-    ///
-    /// # Errors
-    /// As [`Target::held_program`].
     async fn has_restarted(&mut self) -> Result<bool, TargetError> {
         Ok(false)
     }
 
     /// Sets how far earlier translators of its sessions had heard their reporters, as reporter and newest
     /// sequence. For a target about to be programmed for the first time.
-    ///
-    /// # Errors
-    /// As [`Target::held_program`].
     async fn heard_earlier(&mut self, reporters: &[(u16, u32)]) -> Result<(), TargetError>;
 
     /// Routes frames to a collector's NIC through a shared-memory ring, or by whatever else is available.
     /// Call this before applying the collector's grant, so that frames of one queue pair use one way.
-    ///
-    /// # Errors
-    /// [`TargetError::Stopped`].
     async fn join_ring(&mut self, collector: u8, ring: Option<&RingAt>) -> Result<(), TargetError> {
         let _ = (collector, ring);
         Ok(())
     }
 
-    /// Its counters, and the state of its queue pairs.
+    /// If an RDMA device sends its frames: the source of those to a collector, with which its session is to be opened.
+    /// `writes` is the transport of writes. Call this before each opening: the device may have come and gone.
     ///
     /// # Errors
-    /// As [`Target::held_program`].
+    /// [`TargetError::Failed`] while the device is away.
+    async fn device_source(
+        &mut self,
+        collector: u8,
+        writes: Transport,
+    ) -> Result<Option<DeviceSource>, TargetError> {
+        let _ = (collector, writes);
+        Ok(None)
+    }
+
+    /// Its counters, and the state of its queue pairs.
     async fn read_status(&mut self) -> Result<TargetStatus, TargetError>;
 
     /// Its counters. Nothing is sent to probe queue pairs.
-    ///
-    /// # Errors
-    /// As [`Target::held_program`].
     async fn statistics(&mut self) -> Result<Vec<NodeStatistics>, TargetError> {
         Ok(self.read_status().await?.nodes)
     }
 
     /// Makes it send what it holds. Returns how many reports that were.
-    ///
-    /// # Errors
-    /// As [`Target::held_program`].
     async fn flush_all(&mut self) -> Result<u64, TargetError>;
 
     /// Whether it renews its own lease, flushes by age, and empties itself when its session ends, as a running translator
@@ -132,9 +120,6 @@ pub trait Target: Send {
     }
 
     /// The flush times of the applied program, in milliseconds; 0 = no limit.
-    ///
-    /// # Errors
-    /// The kept state cannot be read.
     fn flush_times(&mut self) -> Result<BTreeMap<Primitive, u32>, TargetError> {
         Ok(BTreeMap::new())
     }
@@ -163,6 +148,14 @@ pub struct RingAt {
     pub offer: JoinOffer,
     /// Address and port of the NIC.
     pub nic: SocketAddrV4,
+}
+
+/// The translator's side of frames that an RDMA device sends to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSource {
+    pub endpoint: Endpoint,
+    /// Numbers of its queue pairs, for writes and for atomics.
+    pub queue_pairs: [u32; 2],
 }
 
 /// The call to a collector that changed the program for a target.

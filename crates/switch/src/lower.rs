@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use dta_proto::layout::append::entries_per_batch;
 use dta_proto::program::{DataPlaneEntry, Mac, Program, ProgramQueuePair, Purpose, Store, Transport};
 use dta_proto::store::{Merge, StoreKind};
+use dta_proto::wire::dta::MAX_VALUE_LEN;
 
 use super::places::StatePlaces;
 use super::tables::Tables;
@@ -50,9 +52,6 @@ pub struct Lowering<'a> {
 
 impl Lowering<'_> {
     /// All tables. `reporters` are the listed ones; without any, all may report.
-    ///
-    /// # Errors
-    /// What the switch cannot hold.
     pub fn lower_program(&self, reporters: &[(u16, Ipv4Addr)]) -> Result<Tables, TargetError> {
         let mut tables = Tables::default();
         self.forwarding(&mut tables)?;
@@ -65,9 +64,6 @@ impl Lowering<'_> {
     }
 
     /// Adds the rows of one entry of the program.
-    ///
-    /// # Errors
-    /// As [`Lowering::lower_program`].
     pub fn lower_entry(&self, tables: &mut Tables, entry: &DataPlaneEntry) -> Result<(), TargetError> {
         match entry {
             DataPlaneEntry::Service(service) => {
@@ -235,6 +231,11 @@ impl Lowering<'_> {
                         "batches of {batch_len} bytes, and the switch makes 16, 32 or 64"
                     )));
                 }
+                if usize::from(entry_len) > MAX_VALUE_LEN {
+                    return Err(cannot(format!(
+                        "entries of {entry_len} bytes, and a report holds {MAX_VALUE_LEN} at most"
+                    )));
+                }
                 let element_shift = batch_len.trailing_zeros();
                 tables.add_row(
                     key,
@@ -245,7 +246,7 @@ impl Lowering<'_> {
                         ring_mask: mask(ring)?,
                         element_shift,
                         entry_words: entry_len / 4,
-                        entries: (batch_len - 8) / entry_len,
+                        entries: entries_per_batch(batch_len, entry_len),
                         notify,
                     },
                 );

@@ -67,9 +67,7 @@ dta_proto::serde_as_text!(Masked);
 /// A range of ports: `80`, or `"5000-5999"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
-    /// The first.
     pub low: u16,
-    /// The last.
     pub high: u16,
 }
 

@@ -90,7 +90,6 @@ impl P4Switch {
         self.file.write(kept).map_err(|error| TargetError::Failed(error.to_string()))
     }
 
-    /// The lowering of a program at its places.
     fn lowering<'a>(&'a self, program: &'a Program, places: &'a StatePlaces) -> Lowering<'a> {
         Lowering { program, places, options: &self.options.switch, platform: self.runtime.platform() }
     }
@@ -550,7 +549,7 @@ impl P4Switch {
             return Ok(BTreeSet::new());
         }
         let answers: u64 = counts.counts_named("answers").iter().sum();
-        let heard = std::mem::replace(&mut self.answers, answers) != answers;
+        let has_new_answers = std::mem::replace(&mut self.answers, answers) != answers;
         let mut silent = BTreeSet::new();
         let mut probes = Vec::new();
         for entry in kept.applied.entries() {
@@ -561,7 +560,7 @@ impl P4Switch {
             let number = pair_number(pair.collector, pair.purpose);
             let frames = counts.count_at("pair_frames", number as usize);
             let (sent, misses) = self.quiet.entry(number).or_insert((frames, 0));
-            match (heard, frames != *sent) {
+            match (has_new_answers, frames != *sent) {
                 (true, _) => *misses = 0,
                 (false, true) => *misses += 1,
                 (false, false) => {}

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use p4runtime_proto::v1::p4_runtime_client::P4RuntimeClient;
-use p4runtime_proto::v1::*;
-use p4runtime_proto::{from_bytes, read_p4info, to_bytes, update_errors};
+use crate::messages::p4runtime::v1::p4_runtime_client::P4RuntimeClient;
+use crate::messages::p4runtime::v1::*;
+use crate::messages::p4runtime::{from_bytes, read_p4info, to_bytes, update_errors};
 use tokio::sync::mpsc::Sender;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;

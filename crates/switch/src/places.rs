@@ -118,9 +118,6 @@ fn take<K: Ord + Copy>(
 impl StatePlaces {
     /// The places for a program: unchanged for existing owners, new for new ones. Each postcard store has
     /// `cache_rows` rows, a power of two. Lists that are elsewhere now keep theirs as long as there is room.
-    ///
-    /// # Errors
-    /// No room.
     pub fn assign_places(
         &self,
         program: &Program,

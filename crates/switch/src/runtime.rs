@@ -26,9 +26,6 @@ pub(super) const CALL: Duration = Duration::from_secs(30);
 pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// The runtime for a switch that runs a program. Nothing is requested yet.
-///
-/// # Errors
-/// An invalid configuration.
 pub fn open(
     platform: Platform,
     options: &SwitchOptions,
@@ -81,16 +78,10 @@ pub trait Runtime: Send {
     }
 
     /// What the switch holds; `None` if it does not run the right program. Nothing changes.
-    ///
-    /// # Errors
-    /// It does not answer, or answers incorrectly.
     async fn read(&mut self) -> Result<Option<Tables>, TargetError>;
 
     /// Becomes the client that writes, and makes the switch run its program. Returns whether it did not
     /// before: then all its tables and registers are now empty.
-    ///
-    /// # Errors
-    /// As [`Runtime::read`].
     async fn load(&mut self) -> Result<bool, TargetError>;
 
     /// Applies updates, at most [`BATCH`], in one request.
@@ -106,15 +97,8 @@ pub trait Runtime: Send {
 
     /// Sends commands to the data plane, and waits until they are done. `rows` are the program's rows in the
     /// switch.
-    ///
-    /// # Errors
-    /// They were not done.
     async fn run_commands(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError>;
 
-    /// All counters by name.
-    ///
-    /// # Errors
-    /// As [`Runtime::read`].
     async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError>;
 }
 

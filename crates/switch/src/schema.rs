@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use p4runtime_proto::config::{P4Info, match_field::MatchType};
+use crate::messages::p4runtime::config::{P4Info, match_field::MatchType};
 
 /// Tables, actions, counters and headers of a compiled program, with the switch's numbers for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,9 +170,6 @@ impl Schema {
     }
 
     /// Whether everything used is there, with the same widths.
-    ///
-    /// # Errors
-    /// Everything that is not.
     pub fn check_required(&self, used: &Used) -> Result<(), Mismatch> {
         let mut faults = Vec::new();
         for want in used.tables.iter() {

@@ -55,17 +55,13 @@ impl StateFile {
     ///
     /// # Errors
     /// Another process watches a switch with this file; it belongs to another translator; the system refuses.
-    pub fn lock(&self) -> Result<Lock, FolderError> {
+    pub fn lock_state_file(&self) -> Result<Lock, FolderError> {
         let advice = "give this switch another one ([switch.NAME] state)";
         OwnedFolder { path: &self.path, kind: "state file", owner: &self.owner, advice }.lock_file()
     }
 
     fn state_error(&self, source: io::Error) -> StateError {
         StateError { path: self.path.display().to_string(), source }
-    }
-
-    pub fn state_path(&self) -> &Path {
-        &self.path
     }
 
     /// The state; `None` without a file. Each version of the file is parsed once.
@@ -98,7 +94,7 @@ impl StateFile {
     /// # Errors
     /// It cannot be written, or belongs to another translator.
     pub fn write(&self, kept: &SwitchState) -> Result<(), StateError> {
-        let _locked = match self.lock() {
+        let _locked = match self.lock_state_file() {
             Ok(lock) => Some(lock),
             Err(FolderError::InUse { owner, .. }) if owner == self.owner => None,
             Err(error) => return Err(self.state_error(io::Error::other(error))),
@@ -141,10 +137,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &file.read().unwrap()), "it is parsed once");
         // Another process writes it.
         kept.life = 8;
-        StateFile::new(Some(file.state_path()), "b", "t").write(&kept).unwrap();
+        StateFile::new(Some(&file.path), "b", "t").write(&kept).unwrap();
         assert_eq!(file.read().unwrap().life, 8);
-        assert_eq!(fs::metadata(file.state_path()).unwrap().permissions().mode() & 0o777, 0o600);
-        fs::write(file.state_path(), "{").unwrap();
+        assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(&file.path, "{").unwrap();
         assert!(file.read().unwrap_err().to_string().contains("remove the file"));
     }
 
@@ -153,10 +149,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("leaf1.json");
         let [own, others] = ["east", "west"].map(|session| StateFile::new(Some(&path), "leaf1", session));
-        let watched = own.lock().unwrap();
+        let watched = own.lock_state_file().unwrap();
         // `setup` beside `watch`.
         own.write(&SwitchState::default()).unwrap();
-        let refused = own.lock().unwrap_err().to_string();
+        let refused = own.lock_state_file().unwrap_err().to_string();
         assert!(refused.starts_with("translator east of switch leaf1 uses the state file"), "{refused}");
         for watched in [Some(watched), None] {
             let refused =
@@ -164,7 +160,7 @@ mod tests {
             assert!(refused.contains("translator east of switch leaf1"), "{refused}");
             drop(watched);
         }
-        let refused = others.lock().unwrap_err().to_string();
+        let refused = others.lock_state_file().unwrap_err().to_string();
         assert!(
             refused.contains("belongs to translator east of switch leaf1, and this is translator west"),
             "{refused}"

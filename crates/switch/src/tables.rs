@@ -29,7 +29,6 @@ pub enum Item {
         /// one matches.
         order: u32,
     },
-    /// The default of a table.
     Default {
         table: String,
     },
@@ -52,9 +51,7 @@ pub enum Match {
     },
     /// A range, both ends included.
     Range {
-        /// The first.
         low: u128,
-        /// The last.
         high: u128,
     },
 }
@@ -118,7 +115,6 @@ pub enum SwitchUpdate {
     Insert(Item, Holds),
     /// It is there with other contents.
     Modify(Item, Holds),
-    /// It should not be there.
     Delete(Item),
 }
 
@@ -160,7 +156,6 @@ impl Tables {
         self.set(item, action_contents(action));
     }
 
-    /// Sets the default of a table.
     pub(super) fn default_action<K: Key>(&mut self, action: impl ActionOf<K>) {
         self.set(Item::Default { table: K::TABLE.name.into() }, action_contents(action));
     }
@@ -190,7 +185,6 @@ impl Tables {
         self.rows.is_empty()
     }
 
-    /// Whether it contains all of `other`, with the same contents.
     pub fn contains(&self, other: &Tables) -> bool {
         other.iter().all(|(item, holds)| self.get(item) == Some(holds))
     }

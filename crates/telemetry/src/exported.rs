@@ -42,38 +42,29 @@ pub struct TransitReading {
 /// What an interface has counted since some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceReading {
-    /// Whose interface it is.
     pub exporter: IpAddr,
     /// Its number.
     pub interface: u32,
     /// Bits per second, not 0; `None` = unknown.
     pub speed: Option<u64>,
-    /// What it counted.
     pub counts: InterfaceCounts,
 }
 
-/// The name of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceName {
-    /// Whose interface it is.
     pub exporter: IpAddr,
     /// Its number.
     pub interface: u32,
-    /// Its name.
     pub name: TraceName,
 }
 
-/// What an exporter says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exported {
     /// Packets and bytes of a flow.
     Flow(FlowRecord),
-    /// A dropped packet.
     Drop(PacketDrop),
     /// Queue and latency of a packet's hop.
     Transit(TransitReading),
-    /// Counters of an interface.
     Interface(InterfaceReading),
-    /// What an interface is called.
     Name(InterfaceName),
 }

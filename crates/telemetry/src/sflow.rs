@@ -118,7 +118,6 @@ pub enum SflowSample {
     Packet(Sampled, u32),
     /// A packet that was dropped, and why.
     Dropped(Sampled, u32),
-    /// Counters of an interface.
     Interface(SflowInterface),
     /// Anything else.
     Other,

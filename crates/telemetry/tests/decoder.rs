@@ -1,6 +1,7 @@
 //! Datagrams of every format, whole, damaged, lying and too many.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use dta_proto::counter::FlowReason;
 use dta_proto::drop_reason::DropReason;
@@ -12,7 +13,7 @@ use dta_telemetry::exported::{Exported, InterfaceName, InterfaceReading, PacketD
 use dta_telemetry::flows::emit::{
     self, FIELDS, FIELDS_V6, encode_record, encode_template, encode_u16_words, set, unsampled_record,
 };
-use dta_telemetry::flows::{Decoder, DecoderOptions, FlowExportFormat, FlowExportSource};
+use dta_telemetry::flows::{Decoder, DecoderOptions, FlowExportFormat, FlowExportSource, SourceRegistry};
 use dta_telemetry::reports::ArrivalTime;
 use proptest::prelude::*;
 
@@ -151,11 +152,13 @@ fn interfaces_are_named_by_options() {
     ];
     let described =
         [set(3, &encode_u16_words(&[300, 2, 1, 14, 4, 83, 6])), set(300, &[&number[..], b"uplink"].concat())];
+    let before_its_template = [ipfix[1].clone(), ipfix[0].clone()];
     for (datagram, name) in [
         (emit::netflow_v9_datagram(1, 0, &of_scope), "Gi0/3"),
         (emit::netflow_v9_datagram(1, 0, &of_system), "eth3"),
         (emit::ipfix_message(1, 0, &ipfix), "eth3"),
         (emit::ipfix_message(1, 0, &described), "uplink"),
+        (emit::ipfix_message(1, 0, &before_its_template), "eth3"),
     ] {
         let mut decoder = Decoder::new(DecoderOptions::default());
         assert_eq!(exported(&mut decoder, 0, HERE, &datagram), [named(name)], "{name}");
@@ -893,6 +896,82 @@ fn an_agent_belongs_to_its_sender() {
         let decoded = decode(&mut decoder, now * second, from, &datagram);
         assert_eq!(decoded[0], if is_taken { Ok(sampled()) } else { Err(FlowReason::ForeignAgent) }, "{now}");
     }
+}
+
+/// Two decoders, as two threads have them, follow no more sources than one, and know each other's agents.
+#[test]
+fn decoders_share_places_and_agents() {
+    let options = DecoderOptions { sources: 3, ..DecoderOptions::default() };
+    let registry = Arc::new(SourceRegistry::default());
+    let mut decoders = [(); 2].map(|()| Decoder::with_registry(options.clone(), Arc::clone(&registry)));
+    let sets = [set(0, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))];
+    let exporter = |last| Ipv4Addr::new(10, 0, 1, last);
+    let second = 1_000_000_000;
+    for (worker, last, is_taken) in [(0, 1, true), (1, 2, true), (0, 3, true), (1, 4, false), (0, 5, false)] {
+        let v9 = emit::netflow_v9_datagram(1, 0, &sets);
+        let decoded = decode(&mut decoders[worker], 0, exporter(last), &v9);
+        assert_eq!(decoded[0].as_ref().err(), (!is_taken).then_some(&FlowReason::NoRoom), "{last}");
+    }
+    // After half an hour the first one's silent sources make room for the second's, once it looks, too.
+    let later = 1801 * second;
+    let v9 = emit::netflow_v9_datagram(2, 0, &sets);
+    assert!(decode(&mut decoders[1], later, exporter(4), &v9)[0].is_ok(), "its own source was silent");
+    for (last, is_taken) in [(5, false), (6, true)] {
+        let decoded = decode(&mut decoders[1], later, exporter(last), &v9);
+        assert_eq!(decoded[0].is_ok(), is_taken, "{last}");
+        decoders[0].take_part_in_search(later);
+    }
+    assert_eq!(decoders.each_ref().map(|decoder| named(decoder, "flows.sources")), [0, 2]);
+    // The places of senders that come to another decoder are free.
+    decoders[1].keep_senders(|sender| sender == IpAddr::from(exporter(4)));
+    for last in [6, 7] {
+        assert!(decode(&mut decoders[0], later, exporter(last), &v9)[0].is_ok(), "{last}");
+    }
+    assert_eq!(decoders.each_ref().map(|decoder| named(decoder, "flows.sources")), [2, 1]);
+
+    let registry = Arc::new(SourceRegistry::default());
+    let shared = |()| Decoder::with_registry(DecoderOptions::default(), Arc::clone(&registry));
+    let mut decoders = [(); 2].map(shared);
+    let datagram = emit::sflow_datagram(HERE, 2, 1, &[sample(&[emit::sflow_header_record(1, &packet())])]);
+    for (worker, from, is_taken) in
+        [(0, exporter(1), true), (1, exporter(2), false), (1, HERE, true), (0, exporter(1), false)]
+    {
+        let decoded = decode(&mut decoders[worker], later, from, &datagram);
+        assert_eq!(
+            decoded[0],
+            if is_taken { Ok(sampled()) } else { Err(FlowReason::ForeignAgent) },
+            "{from}"
+        );
+    }
+}
+
+#[test]
+fn structures_of_vendors_are_counted_by_vendor() {
+    // Addresses and a vendor's element 1; counts and another's; a vendor's own elements only.
+    let vendors = |enterprise: u32, id, fields: &[(u16, u16)]| {
+        let mut template = encode_template(id, fields);
+        let count = template[3] + 1;
+        template[3] = count;
+        template.extend([&[0x80, 1, 0, 4][..], &enterprise.to_be_bytes()].concat());
+        set(2, &template)
+    };
+    let data = |id, len: u16| set(id, &vec![1; usize::from(len) + 4]);
+    let all_fields: u16 = FIELDS.iter().map(|(_, len)| len).sum();
+    let sets = [
+        vendors(4413, 256, &FIELDS[..2]),
+        vendors(4413, 257, &FIELDS),
+        vendors(1, 258, &[]),
+        data(256, 8),
+        data(256, 8),
+        data(257, all_fields),
+        data(258, 0),
+    ];
+    let (decoder, decoded) = all(&[emit::ipfix_message(0, 0, &sets)]);
+    assert_eq!(decoded.iter().filter(|one| **one == Err(FlowReason::Enterprise)).count(), 3, "{decoded:?}");
+    assert_eq!(decoded.iter().filter(|one| one.is_ok()).count(), 1, "{decoded:?}");
+    let sets = ["broadcom", "other"].map(|of| named(&decoder, &format!("flows.enterprise_sets.{of}")));
+    assert_eq!(sets, [2, 1]);
+    assert_eq!(decoder.decoder_counters().find_imbalance(), None);
 }
 
 /// A set of any kind, whose id and length may lie.

@@ -99,7 +99,7 @@ fn a_flood_of_random_flows_is_in_the_accounting_and_takes_no_more_memory() {
         }
         now += 20_000 * BATCH;
         let at = ArrivalTime { now, wall: 1_700_000_000 * SECOND + now };
-        telemetry.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, &mut made);
+        telemetry.ingest_all(at, batch.iter().map(|bytes| (from, &bytes[..])), &settings, None, &mut made);
         telemetry.write_due_counts(now, usize::MAX, &mut made);
         primitives += made.len() as u64;
         counted += increments(&made);

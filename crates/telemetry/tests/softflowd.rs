@@ -1,4 +1,4 @@
-//! Flows of real traffic, as Debian's softflowd exports them, are those that tshark counts.
+//! Flows of real traffic, as Debian's softflowd and pmacct export them, are those that tshark counts.
 
 #[path = "../../../testbed/tests/shared/captures.rs"]
 mod beside;
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::ArrivalTime;
-use softflowd::{Flows, exported, is_lost, missing, traffic, truth};
+use softflowd::{Flows, exported, exported_by_pmacct, ip_truth, is_lost, missing, traffic, truth};
 
 /// Sums of the records of an exporter.
 fn decode<'a>(
@@ -56,5 +56,24 @@ fn every_flow_has_its_packets_and_bytes_and_every_gap_its_length() {
             decoder.named_counters().iter().all(|(name, count)| !name.ends_with("filled") || *count == 0),
             "{what}"
         );
+    }
+}
+
+#[test]
+#[ignore = "starts Debian's pmacct (scripts/install-deps test)"]
+fn every_flow_that_pmacct_exports_has_its_packets_and_bytes() {
+    let Some(folder) = beside::captures("every_flow_that_pmacct_exports", "") else { return };
+    for capture in &traffic(&folder) {
+        for version in [5, 9, 10] {
+            let mut flows = ip_truth(capture);
+            if version == 5 {
+                flows.retain(|flow, _| flow.src.is_ipv4());
+            }
+            let datagrams = exported_by_pmacct(capture, version);
+            let mut decoder = Decoder::new(DecoderOptions::default());
+            let found = decode(&mut decoder, Ipv4Addr::LOCALHOST, &datagrams);
+            assert_eq!(found, flows, "version {version}, {}", capture.display());
+            assert_eq!(decoder.source_gaps().map(|(_, gaps)| gaps.gaps).sum::<u64>(), 0, "version {version}");
+        }
     }
 }

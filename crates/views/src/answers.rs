@@ -12,7 +12,7 @@ use dta_rpc::{Ask as _, ClientError, Spread};
 use serde::{Serialize, Serializer};
 
 use crate::epoch::{EarlierSummary, EpochSummary};
-use crate::lacks::{MissingReports, missing_from_store};
+use crate::missing_reports::{MissingReports, missing_from_store};
 
 /// A key with the spelling that answers show it by: an IPv6 flow cannot be read back from its key.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +84,7 @@ pub struct PathResult {
     pub route: PathHops,
     pub agreeing: u32,
     pub differing: u32,
+    pub copies: u32,
     /// Where the path is from, if nothing was reported in `epoch`; else `null`.
     pub earlier: Option<EarlierSummary>,
     pub epoch: Option<EpochSummary>,
@@ -97,6 +98,7 @@ impl PathResult {
             route: PathHops::from_answer(answer),
             agreeing: answer.agreeing,
             differing: answer.differing,
+            copies: answer.copies,
             earlier: answer.earlier.as_ref().map(EarlierSummary::from),
             epoch: epoch.map(EpochSummary::from),
         }
@@ -158,9 +160,6 @@ impl SketchResult {
 }
 
 /// The name of the key-increment store that `named` means (empty: the only one), and what its counts may be missing.
-///
-/// # Errors
-/// No collector answers.
 pub async fn fetch_missing_counts(
     ask: &Spread,
     named: &str,

@@ -104,6 +104,7 @@ mod tests {
             load: 1.5,
             survival: Some(0.4),
             advised_redundancy: None,
+            overwritten: None,
             here: None,
             rings: Vec::new(),
         };

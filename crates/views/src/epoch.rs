@@ -130,7 +130,6 @@ impl EpochCoverage {
         before
     }
 
-    /// What is not kept before a moment.
     pub fn before_moment(&self, end: u64) -> Option<NotKept> {
         (self.0 < end).then(|| NotKept { from: moment::format_utc(self.0), to: moment::format_utc(end) })
     }

@@ -1,8 +1,12 @@
 //! A store's memory: how full it is from its beginning to its end, and elements with their bytes.
 
+use dta_files::moment::now_ns;
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
+use dta_proto::flow_record::{self, FlowRecord};
 use dta_proto::hex_groups;
+use dta_proto::layout::append::{self, RingBatch};
 use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{self, TelemetryEntry, TimedValue, VALUE_LEN, age_in_seconds, is_since_1970};
 use dta_rpc::{Ask, ClientError};
 use serde::Serialize;
 
@@ -34,6 +38,8 @@ pub struct MemoryCell {
     pub read: u64,
     /// How many of those hold something.
     pub used: u64,
+    /// The age of the newest of these whose time is known; `None` = of none.
+    pub age_seconds: Option<f64>,
 }
 
 /// Some elements of a store.
@@ -57,9 +63,6 @@ pub struct ElementRow {
 }
 
 /// How full a store is, in at most so many cells.
-///
-/// # Errors
-/// Its memory cannot be read.
 pub async fn map_memory(ask: &dyn Ask, spec: &StoreSpec, most: u64) -> Result<MemoryMap, ClientError> {
     let (element_bytes, elements) = (spec.element_len(), spec.element_count());
     let per_cell = elements.div_ceil(most.max(1)).max(1);
@@ -83,15 +86,41 @@ pub async fn map_memory(ask: &dyn Ask, spec: &StoreSpec, most: u64) -> Result<Me
         let (generation, bytes) = read_elements(ask, spec, first, read).await?;
         map.generation = generation;
         let used = bytes.chunks(element_bytes as usize).filter(|one| one.iter().any(|b| *b != 0)).count();
-        map.cells.push(MemoryCell { first, count, read, used: used as u64 });
+        let times = (first..).zip(bytes.chunks(element_bytes as usize));
+        let newest = times.filter_map(|(index, element)| newest_time(spec, index, element)).max();
+        let age_seconds = newest.and_then(|time| age_in_seconds(time, now_ns()));
+        map.cells.push(MemoryCell { first, count, read, used: used as u64, age_seconds });
     }
     Ok(map)
 }
 
+/// When what an element holds was reported, in nanoseconds since 1970: of INT values, events and flow records, which have
+/// times. Whether a slot's checksum is right is not checked, so a time in the future is none.
+fn newest_time(spec: &StoreSpec, index: u64, element: &[u8]) -> Option<u64> {
+    let is_past = |time: &u64| is_since_1970(*time) && *time <= now_ns();
+    match spec.kind {
+        StoreKind::KeyWrite { value_len, .. } if usize::from(value_len) == VALUE_LEN => {
+            let value = element.get(element.len().checked_sub(VALUE_LEN)?..)?;
+            Some(TimedValue::parse_bytes(value)?.time).filter(is_past)
+        }
+        StoreKind::Append { ring, entry_len, .. } => {
+            let list = u32::try_from(index / ring).ok()?;
+            let RingBatch::Valid { entries, .. } = append::decode_batch(element, list, entry_len) else {
+                return None;
+            };
+            let entries = entries.chunks_exact(usize::from(entry_len).max(1));
+            let time = |entry: &[u8]| match usize::from(entry_len) {
+                telemetry::ENTRY_LEN => TelemetryEntry::parse_bytes(entry)?.event_time(),
+                flow_record::ENTRY_LEN => Some(FlowRecord::from_entry(entry.try_into().ok()?).received),
+                _ => None,
+            };
+            entries.filter_map(time).filter(is_past).max()
+        }
+        _ => None,
+    }
+}
+
 /// Elements from `first` on, as far as the store has them.
-///
-/// # Errors
-/// Its memory cannot be read.
 pub async fn fetch_elements(
     ask: &dyn Ask,
     spec: &StoreSpec,

@@ -80,9 +80,6 @@ impl SessionRow {
 }
 
 /// The sessions of the collectors that answer.
-///
-/// # Errors
-/// None answers.
 pub async fn fetch_session_rows(ask: &Spread) -> Result<SessionRows, ClientError> {
     let members = ask.members();
     let (several, mut rows) = (members.len() > 1, SessionRows::default());

@@ -20,6 +20,8 @@ pub struct StoreRow {
     pub load: f64,
     pub survival: Option<f64>,
     pub advised_redundancy: Option<u32>,
+    /// Batches of lists whose places later ones took; `null` = no lists.
+    pub overwritten: Option<u64>,
     /// What is here, if several collectors share the store; `null` = all of it.
     pub here: Option<StoreShareRow>,
     /// Of INT events: the rings that have turned over, and how far back they reach.
@@ -90,6 +92,7 @@ impl TryFrom<StoreInfo> for StoreRow {
             load: info.load,
             survival: info.survival,
             advised_redundancy: info.advised_redundancy,
+            overwritten: info.overwritten,
             here,
             rings: Vec::new(),
         })
@@ -97,9 +100,6 @@ impl TryFrom<StoreInfo> for StoreRow {
 }
 
 /// The stores of the collectors that answer, with the rings of INT events that have turned over.
-///
-/// # Errors
-/// None answers.
 pub async fn fetch_store_rows(ask: &Spread) -> Result<Vec<StoreRow>, ClientError> {
     let mut stores = Vec::new();
     for info in ask.stores_that_answer().await? {

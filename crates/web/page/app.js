@@ -2,14 +2,19 @@
 
 import { ask } from "./ask.js";
 import { h } from "./elements.js";
+import { alerts } from "./view-alerts.js";
 import { overview } from "./view-overview.js";
 import { top } from "./view-top.js";
+import { flows } from "./view-flows.js";
+import { map } from "./view-map.js";
 import { flow } from "./view-flow.js";
 import { events } from "./view-events.js";
 import { drops } from "./view-drops.js";
 import { memory } from "./view-memory.js";
 
-const VIEWS = { overview, top, flow, events, drops, memory };
+/** In the order of the keys 1, 2, …: a view has a `title` and mounts itself. */
+const VIEWS = { overview, alerts, flows, top, map, flow, events, drops, memory };
+const KEYS = `1–${Object.keys(VIEWS).length}`;
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 const moment = document.getElementById("at");
@@ -97,7 +102,7 @@ document.getElementById("theme").addEventListener("click", () => {
   setTheme(other);
 });
 
-// 1 to 6 go to a view, / to its first field.
+// A number goes to a view, / to its first field.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, select, textarea")) return;
   const name = Object.keys(VIEWS)[Number(event.key) - 1];
@@ -111,12 +116,17 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+document.addEventListener("unreachable", ({ detail }) => {
+  const missing = document.getElementById("missing");
+  missing.hidden = !detail.length;
+  missing.textContent = `${detail.join(", ")} ${detail.length === 1 ? "does" : "do"} not answer: what is there is missing from all sums here.`;
+});
 addEventListener("hashchange", show);
 ask("health")
   .then((health) => {
     document.getElementById("title").textContent = `DTA · ${health.collector}`;
     document.getElementById("footer").textContent =
-      `Direct Telemetry Access ${health.version} · ${health.collectors.join(", ")} · keys 1–6 change the view, / goes to its field`;
+      `Direct Telemetry Access ${health.version} · ${health.collectors.join(", ")} · keys ${KEYS} change the view, / goes to its field`;
     document.title = `${VIEWS[place().view].title} – DTA · ${health.collector}`;
   })
   .catch(() => {});

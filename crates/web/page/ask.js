@@ -20,7 +20,14 @@ export async function ask(path, parameters, signal) {
     if (error.name === "AbortError") throw error;
     throw { title: "The collector does not answer", detail: "This page asks again by itself.", away: true };
   }
-  const document = await response.json().catch(() => ({ title: "No answer", detail: `HTTP status ${response.status}` }));
+  const missing = response.headers.get("dta-unreachable");
+  globalThis.document.dispatchEvent(new CustomEvent("unreachable", { detail: missing ? missing.split(",") : [] }));
+  const document = await response.json().catch((error) => {
+    // A view that closes, or a collector that ends, may cut an answer off in its middle.
+    if (error.name === "AbortError") throw error;
+    if (response.ok) throw { title: "The answer was cut off", detail: "This page asks again by itself.", away: true };
+    return { title: "No answer", detail: `HTTP status ${response.status}` };
+  });
   if (!response.ok) throw document;
   return document;
 }
@@ -65,11 +72,15 @@ export function follow(path, parameters, handlers, signal) {
 }
 
 /** Asks now and every so many milliseconds until `signal` aborts. */
-export function poll(path, parameters, every, handle, signal) {
+export const poll = (path, parameters, every, handle, signal) => repeat(() => ask(path, parameters, signal), every, handle, signal);
+
+/** The same with anything that has an answer. */
+export function repeat(work, every, handle, signal) {
   const again = async () => {
     if (signal.aborted) return;
     try {
-      handle(await ask(path, parameters, signal), null);
+      const answer = await work();
+      if (!signal.aborted) handle(answer, null);
     } catch (error) {
       if (signal.aborted) return;
       handle(null, error);

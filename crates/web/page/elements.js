@@ -24,7 +24,7 @@ export function table(columns, rows) {
   const head = columns.map((c) => h("th", { scope: "col", class: c.right ? "right" : null }, c.title));
   const body = rows.map((row) =>
     h("tr", {}, columns.map((c) => h("td", { class: [c.right && "right", c.class].filter(Boolean).join(" ") || null }, c.cell(row)))));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+  return h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
 export const bar = (share, kind) => h("span", { class: `bar ${kind ?? ""}`, "aria-hidden": "true" }, h("i", { "width%": share * 100 }));
@@ -46,6 +46,10 @@ export function chooser(label, choices, chosen, choose) {
     h("button", { type: "button", "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text);
   return h("div", { class: "group", role: "group", "aria-label": label }, choices.map(button));
 }
+
+/** One of several words. */
+export const choice = (label, options, chosen, choose, unit) =>
+  h("label", {}, label, h("select", { name: label, onchange: (event) => choose(event.target.value) }, options.map((value) => h("option", { value, selected: value === chosen }, value))), unit);
 
 /** A field that acts when Enter is pressed or it is left. */
 export function field(label, name, value, placeholder, change) {

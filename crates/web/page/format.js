@@ -27,6 +27,14 @@ export function bytes(n) {
   return `${n} B`;
 }
 
+/** 1.5 Mbit/s. */
+export function bits(perSecond) {
+  for (const [size, unit] of [[1e12, "Tbit/s"], [1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"]]) {
+    if (perSecond >= size) return `${+(perSecond / size).toPrecision(3)} ${unit}`;
+  }
+  return `${+perSecond.toPrecision(3)} bit/s`;
+}
+
 export function nanoseconds(ns) {
   if (ns === null || ns === undefined) return "–";
   if (ns >= 4294967295) return "4.29 s or more";

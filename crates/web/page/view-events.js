@@ -27,7 +27,7 @@ export const events = {
         field("ends in", "prefix", prefix, "10.0.0.0/8", (value) => context.change({ prefix: value })),
         field("switch", "switch", at_switch, "leaf1 or 1", (value) => context.change({ switch: value }))),
       note,
-      h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, columns)), body))));
+      h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, columns)), body))));
     let missed = 0;
     const say = () => {
       const words = [`${exact(body.rows.length)} events, the newest first.`, missed > 0 && `${exact(missed)} batches could not be read: their events are missing.`];

@@ -1,8 +1,13 @@
 // All that is known of a flow, drawn as its path.
 
 import { ask, storeNames } from "./ask.js";
-import { badge, bar, card, empty, failure, field, h, table } from "./elements.js";
-import { age, bytes, clock, count, exact, nanoseconds, named } from "./format.js";
+import { timeLine } from "./charts.js";
+import { badge, bar, card, choice, empty, failure, field, h, table } from "./elements.js";
+import { age, bits, bytes, clock, count, exact, nanoseconds, named, rate } from "./format.js";
+import { SPANS, bucketLength, momentInSeconds } from "./periods.js";
+
+const perSecond = (value) => rate(value);
+const bitsPerSecond = (value) => bits(value * 8);
 
 export const flow = {
   title: "A flow",
@@ -15,9 +20,11 @@ export const flow = {
       answer.replaceChildren(card(null, null, empty("Which flow?", "Type one above, or choose one of the ", h("a", { href: context.link("top", {}) }, "top flows"), ".")));
       return;
     }
+    answer.replaceChildren(h("p", { class: "hint" }, "Reading what is known of it …"));
     try {
       const [summary] = await ask("flow", { flow: wanted, at: context.at }, context.signal);
       answer.replaceChildren(...parts(summary, context));
+      showHistory(answer, wanted, summary, context);
       if (!context.at) showTrace(answer, wanted, context);
     } catch (error) {
       if (!context.signal.aborted) answer.replaceChildren(failure(error));
@@ -29,7 +36,7 @@ const ends = (text) => text.replace(/\/[a-z0-9]+$/, "").split("->");
 
 function parts(summary, context) {
   const nothing = !summary.found && card(null, null, empty("Nothing is known about this flow", "Has it been reported? The sentences below say what was asked."));
-  const path = summary.hops.length > 0 && card("Its path", pathHint(summary), drawPath(summary, context));
+  const path = summary.hops.length > 0 && card("Its path", pathHint(summary), copiesBadge(summary.path), drawPath(summary, context));
   const others = summary.others.length > 0 && card("Other switches that reported it", "They are not on the path above.", h("div", { class: "path" }, summary.others.map((hop) => hopBox(hop, {}))));
   const list = factList(summary);
   const facts = list.childElementCount > 0 && card("Figures", null, list);
@@ -56,6 +63,13 @@ function pathHint(summary) {
   return `${sure}${path.looped ? "; it passes a switch twice" : ""}. Reported ${age(path.age_seconds) || "at a time that is not known"}${at ? `, as of ${clock(at)}` : ""}, from ${path.store}.`;
 }
 
+/** How many copies in memory hold the path: one alone may be of another flow, with a chance of one in 2³². */
+function copiesBadge(path) {
+  if (!path) return null;
+  const isSure = path.agreeing > 1 || path.copies === 1;
+  return h("p", { class: "hint" }, badge(`${path.agreeing} of ${path.copies} copies agree`, isSure ? "hop" : "wait"));
+}
+
 function drawPath(summary, context) {
   const [source, destination] = ends(summary.flow);
   const slowest = Math.max(0, ...summary.hops.map((hop) => hop.latency?.value ?? 0));
@@ -75,7 +89,6 @@ function hopBox(hop, { slowest = 0, drops = [] }) {
   if (hop.latency) fact("latency", [nanoseconds(hop.latency.value), " ", h("span", { class: "faint" }, age(hop.latency.age_seconds))]);
   if (hop.port !== null || hop.port_name) fact("out of port", named(hop.port, hop.port_name));
   fact("link use", measured(hop.utilization, count));
-  fact("last record", measured(hop.last_record, bytes));
   for (const queue of hop.queues ?? []) {
     const words = [queue.occupancy && `${count(queue.occupancy.value)} deep`, queue.congestion && `congestion ${count(queue.congestion.value)}`].filter(Boolean).join(", ");
     if (words) fact(`queue ${queue.queue ?? "?"}`, words);
@@ -97,9 +110,59 @@ function factList(summary) {
   fact("reports", summary.reports !== null ? exact(summary.reports) : null);
   fact("packets", summary.packets !== null ? exact(summary.packets) : null);
   fact("bytes", summary.bytes !== null ? bytes(summary.bytes) : null);
-  fact("sampling", summary.sampling && badge(`1 in ${exact(summary.sampling.value)}, multiplied`, "wait"));
+  for (const seen of summary.exporters) fact(`seen by ${seen.exporter_name ?? seen.exporter}`, `${bytes(seen.bytes)}, ${count(seen.packets)} packets, ${exact(seen.records)} records`);
   fact("congested packets", summary.congested && `${exact(summary.congested.packets)}, the last at switch ${summary.congested.switch ?? "?"} ${age(summary.congested.age_seconds)}`);
   return h("dl", { class: "facts" }, facts);
+}
+
+const HISTORY = { latency: ["Latency", nanoseconds], reports: ["Reports", perSecond], packets: ["Packets", perSecond], bytes: ["Bytes", bitsPerSecond], count: ["Count", perSecond], value: ["Value", count] };
+
+/** What epochs held of it, and its flow records over time. */
+async function showHistory(answer, wanted, summary, context) {
+  const place = h("div", { id: "history" }, h("p", { class: "hint" }, "Reading its history …"));
+  const { span = "1h" } = context.parameters;
+  answer.append(card("Its history", "By the epochs of stores, and by flow records. Counts are rates, each over its epoch.",
+    h("div", { class: "filters" }, choice("of the last", Object.keys(SPANS), span, (value) => context.change({ span: value }))), place));
+  const until = context.at ? momentInSeconds(context.at) : Date.now() / 1000;
+  const from = until - (SPANS[span] ?? SPANS["1h"]);
+  try {
+    const history = await ask("flow/history", { flow: wanted, since: from.toFixed(3), until: context.at && until.toFixed(3) }, context.signal);
+    const lines = history.series.map(({ figure, store, points }) => {
+      const isCount = ["reports", "packets", "bytes", "count"].includes(figure);
+      const line = points.map((point) => {
+        const [begin, end] = [point.from / 1000, (point.to ?? until * 1000) / 1000];
+        const value = point.value === null ? null : isCount ? point.value / Math.max(1, end - begin) : point.value;
+        const doubt = point.copies !== null && point.value !== null && ` (${point.agreeing} of ${point.copies} copies agree)`;
+        return { from: Math.max(from, begin), to: Math.min(until, end), value, note: doubt || "", isUnsure: point.copies > 1 && point.agreeing < 2 };
+      });
+      return { title: `${HISTORY[figure][0]} (${store})`, words: HISTORY[figure][1], points: line };
+    });
+    if (summary.exporters.length) lines.push(await recordLine(summary.flow, from, until, context));
+    const draw = () => {
+      if (!place.clientWidth) return;
+      place.replaceChildren(h("div", {}, lines.map((line) => [h("h3", {}, line.title), timeLine(line, from, until, place.clientWidth)]),
+        lines.some((line) => line.points.some((point) => point.isUnsure)) && h("p", { class: "hint" }, "Hollow: only one copy holds it."),
+        h("ul", { class: "sentences" }, history.unknown.map((sentence) => h("li", {}, sentence)))));
+    };
+    if (!lines.length) place.replaceChildren(empty("Nothing is kept of it", history.unknown.join(" ") || "No epoch of this time holds it."));
+    else {
+      const resized = new ResizeObserver(draw);
+      resized.observe(place);
+      context.signal.addEventListener("abort", () => resized.disconnect());
+      draw();
+    }
+  } catch (error) {
+    if (!context.signal.aborted) place.replaceChildren(failure(error));
+  }
+}
+
+async function recordLine(flow, from, until, context) {
+  const [, src, sport, dst, dport, protocol] = /^\[?(.*?)\]?:(\d+)->\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(flow);
+  const per = bucketLength(until - from);
+  const where = `src = ${src} and dst = ${dst} and src-port = ${sport} and dst-port = ${dport} and protocol = ${protocol}`;
+  const found = await ask("flows", { where, group: "total", per: `${per}s`, since: from.toFixed(3), until: until.toFixed(3) }, context.signal);
+  const points = (found.groups[0]?.series ?? []).map((bucket) => ({ from: bucket.start / 1e9, to: bucket.start / 1e9 + per, value: (bucket.bytes * 8) / per, note: "" }));
+  return { title: "Bytes (flow records)", words: bits, points };
 }
 
 /** Its trace through hosts, where hosts trace: from point to point, as long as each took. */

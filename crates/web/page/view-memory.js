@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { heatMap } from "./charts.js";
-import { card, empty, failure, h, table } from "./elements.js";
+import { card, chooser, empty, failure, h, table } from "./elements.js";
 import { bytes, exact, percent } from "./format.js";
 
 const ROWS = 16;
@@ -12,6 +12,7 @@ export const memory = {
   async mount(root, context) {
     const picture = h("div", { id: "map" }, h("p", { class: "hint" }, "Reading memory …"));
     const elements = h("div", { id: "elements" });
+    const { by = "load" } = context.parameters;
     const picker = h("div", { class: "filters" });
     const hint = h("p", { class: "hint" });
     root.append(card("Memory", null, context.at && h("p", { class: "hint" }, "Memory is shown as it is now, whatever moment is chosen."), picker, hint, picture), elements);
@@ -21,18 +22,21 @@ export const memory = {
       picker.append(
         h("label", {}, "store", h("select", { name: "store", onchange: (event) => context.change({ store: event.target.value, first: undefined }) },
           stores.map(({ name }) => h("option", { value: name, selected: name === store }, name)))),
+        chooser("Coloured by", [["load", "Load"], ["age", "Age"]], by, (value) => context.change({ by: value })),
         h("button", { type: "button", onclick: () => load() }, "Read again"));
       const first = Number(context.parameters.first ?? -1);
       let map = null;
       const draw = () => {
         if (!map || !picture.clientWidth) return;
         const chosen = Number(context.parameters.cell ?? -1);
-        picture.replaceChildren(heatMap(map, picture.clientWidth, chosen, (cell, rect) => {
+        picture.replaceChildren(heatMap(map, picture.clientWidth, chosen, by === "age", (cell, rect) => {
           picture.querySelector(".chosen")?.classList.remove("chosen");
           rect.classList.add("chosen");
           context.keep({ store, cell: cell.first, first: cell.first });
           showElements(elements, store, cell.first, map, context);
-        }), h("p", { class: "legend" }, "empty", h("i"), "full"));
+        }), by === "age"
+          ? h("p", { class: "legend" }, "empty or a day old", h("i", { class: "age" }), "just written", h("b", { class: "dot host" }), "of a time that is not known")
+          : h("p", { class: "legend" }, "empty", h("i"), "full"));
       };
       const load = async () => {
         map = await ask("memory/map", { store, cells: 1024 }, context.signal);

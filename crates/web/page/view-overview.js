@@ -2,8 +2,8 @@
 
 import { ask, follow, poll } from "./ask.js";
 import { stageFlow } from "./charts.js";
-import { bar, card, empty, failure, h, table } from "./elements.js";
-import { bytes, clock, count, exact, percent } from "./format.js";
+import { badge, bar, card, empty, failure, h, table } from "./elements.js";
+import { age, bytes, clock, count, exact, percent } from "./format.js";
 
 const MINUTE = 60;
 
@@ -15,11 +15,15 @@ export const overview = {
     const way = h("div", { id: "waterfall" }, h("p", { class: "hint" }, "Reading counters …"));
     const stores = h("div", { id: "stores" });
     const sessions = h("div", { id: "sessions" });
+    const sources = h("div", { id: "sources" });
+    const members = h("div", { id: "members" });
     root.append(
       notices,
-      card("Where did the reports go?", "From reporters into memory: what goes on is blue, what was lost red, what something newer replaced grey, what waits amber.", way),
+      card("Where did the reports go?", "From reporters to what can be asked for: what goes on is blue, what was lost red, what something newer replaced grey, what waits amber.", way),
       card("Stores", "How full each store is, and the share of keys that survive at that load.", stores),
-      card("Sessions", "Translators that may write into memory.", sessions));
+      members,
+      card("Sessions", "Translators that may write into memory.", sessions),
+      sources);
 
     let reading = null;
     const rates = {};
@@ -47,8 +51,18 @@ export const overview = {
     resized.observe(way);
     context.signal.addEventListener("abort", () => resized.disconnect());
 
-    poll("health", {}, 5000, (health) => health && notices.replaceChildren(...noticeCard(health)), context.signal);
-    poll("stores", {}, 5000, (rows, error) => stores.replaceChildren(error ? failure(error) : storeTable(rows, context)), context.signal);
+    let isGroup = false;
+    poll("health", {}, 10000, (health) => {
+      if (!health) return;
+      notices.replaceChildren(...noticeCard(health));
+      // Each of several collectors measures its stores for this.
+      if (health.collectors.length > 1 && !isGroup) {
+        isGroup = true;
+        poll("members", {}, 10000, (rows) => rows && members.replaceChildren(memberCard(rows)), context.signal);
+      }
+    }, context.signal);
+    poll("stores", {}, 10000, (rows, error) => stores.replaceChildren(error ? failure(error) : storeTable(rows, context)), context.signal);
+    poll("sources", {}, 10000, (rows, error) => sources.replaceChildren(...(error || !rows.length ? [] : [sourceCard(rows, context)])), context.signal);
     poll("sessions", {}, 3000, (rows, error) => sessions.replaceChildren(error ? failure(error) : sessionTable(rows)), context.signal);
   },
 };
@@ -74,6 +88,24 @@ function storeTable(rows, context) {
   ], rows);
 }
 
+/** The stores of members, side by side. */
+function memberCard(rows) {
+  const away = rows.filter((member) => member.unreachable !== null).length;
+  const names = [...new Set(rows.flatMap((member) => member.stores.map((store) => store.name)))];
+  const part = (member, name) => {
+    const store = member.stores.find((one) => one.name === name);
+    if (!store) return "–";
+    return [h("div", { class: "faint" }, store.part ?? "all"), bar(store.load), h("span", { title: `${exact(store.used)} of ${exact(store.capacity)}` }, percent(store.load))];
+  };
+  const hint = `Their answers are put together on this page. ${away ? `${exact(away)} of ${exact(rows.length)} do not answer: what they have is missing.` : "All of them answer."}`;
+  return card("Collectors", hint, table([
+    { title: "collector", class: "mono", cell: (member) => member.address },
+    { title: "", cell: (member) => (member.unreachable === null ? badge("answers", "hop") : h("span", { title: member.unreachable }, badge("unreachable", "loss"))) },
+    { title: "sessions", right: true, cell: (member) => exact(member.sessions) },
+    ...names.map((name) => ({ title: name, class: "nowrap", cell: (member) => part(member, name) })),
+  ], rows));
+}
+
 function sessionTable(rows) {
   if (!rows.length) return empty("No session", "No translator has a key to this collector's memory. Start one: ", h("code", {}, "dta-translator run"), ".");
   const pair = (p) => h("span", { class: p.state === "error" ? "loss nowrap" : "nowrap" }, `${p.purpose} (${p.transport}) ${p.state}  `);
@@ -85,6 +117,23 @@ function sessionTable(rows) {
     { title: "stores", cell: (s) => s.stores.join(", ") },
     { title: "queue pairs", cell: (s) => s.queue_pairs.map(pair) },
   ], rows);
+}
+
+/** Sources of which no sign of life came for so many seconds: three times what switches keep alive with. */
+const SILENT = 180;
+const MOST_SOURCES = 50;
+
+function sourceCard(rows, context) {
+  const isSilent = (s) => s.age_seconds !== null && s.age_seconds > SILENT;
+  const silent = rows.filter(isSilent).length;
+  const more = rows.length > MOST_SOURCES ? ` The ${MOST_SOURCES} that were silent for longest are shown.` : "";
+  return card("Switches and exporters", `${exact(rows.length)} are known by their events or flow records; ${exact(silent)} ${silent === 1 ? "is" : "are"} silent for more than ${SILENT / 60} min.${more}`, table([
+    { title: "", cell: (s) => s.kind, class: "faint" },
+    { title: "name", cell: (s) => h("a", { href: context.link("map", { around: `${s.kind}:${s.number}` }) }, s.name ?? s.number) },
+    { title: "last sign of life", cell: (s) => h("span", { class: isSilent(s) ? "wait" : null }, s.age_seconds === null ? "by a clock of its own" : age(s.age_seconds)), class: "nowrap" },
+    { title: "events", right: true, cell: (s) => exact(s.events) },
+    { title: "flow records in 1 h", right: true, cell: (s) => exact(s.records) },
+  ], rows.slice(0, MOST_SOURCES)));
 }
 
 async function mountPast(root, context) {

@@ -1,7 +1,7 @@
 // The flows with most.
 
 import { poll, storeNames } from "./ask.js";
-import { bar, card, chooser, empty, failure, field, h, table } from "./elements.js";
+import { bar, card, choice, chooser, empty, failure, field, h, table } from "./elements.js";
 import { age, bytes, clock, count, exact, nanoseconds } from "./format.js";
 
 const RANKINGS = [["latency", "Latency"], ["drops", "Drops"], ["packets", "Packets"], ["bytes", "Bytes"], ["reports", "Reports"]];
@@ -18,8 +18,7 @@ export const top = {
       h("div", { class: "filters" },
         chooser("Ranked by", RANKINGS, by, (value) => context.change({ by: value })),
         field("ends in", "prefix", prefix, "10.0.0.0/8", (value) => context.change({ prefix: value })),
-        h("label", {}, "show", h("select", { onchange: (event) => context.change({ number: event.target.value }) },
-          ["10", "20", "50", "100"].map((n) => h("option", { value: n, selected: n === number }, n))))),
+        choice("show", ["10", "20", "50", "100"], number, (value) => context.change({ number: value }))),
       list));
     const show = (ranking, error) => {
       if (!error) return list.replaceChildren(...rankingTable(ranking, by, context));

@@ -19,6 +19,7 @@ mod stall;
 
 pub use access::Access;
 pub use counters::WebCounters;
+pub use dta_views::attention::{Notice, Severity};
 pub use port::{ServedWeb, WebPort};
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,9 +32,6 @@ use dta_rpc::Spread;
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40055);
 
 /// Answers an agent that speaks the Model Context Protocol over standard input and output, until that is closed.
-///
-/// # Errors
-/// They cannot be read or written.
 pub async fn serve_agent(options: WebOptions) -> std::io::Result<()> {
     let server = Arc::new(api::WebServer::new(options));
     mcp::serve_standard_streams(&server).await
@@ -50,4 +48,9 @@ pub struct WebOptions {
     pub version: &'static str,
     pub access: Access,
     pub counters: Arc<WebCounters>,
+    /// What only the process itself knows to need attention.
+    pub own_notices: OwnNotices,
 }
+
+/// Finds notices; may block.
+pub type OwnNotices = Arc<dyn Fn() -> Vec<Notice> + Send + Sync>;

@@ -12,12 +12,14 @@ use bytes::Bytes;
 use dta_rpc::ClientError;
 use dta_views::int::event::Filter;
 use dta_views::int::event_reader::{EventLine, EventReader, PastEvents};
+use dta_views::stores::StoreRow;
 use dta_views::waterfall::Rates;
 use http::StatusCode;
 use http_body::{Body, Frame};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
 
-use crate::api::{WebServer, to_json};
+use crate::api::{WATERFALL_STORE_AGE, WebServer, read_waterfall, to_json};
 use crate::problem::Problem;
 
 /// Readers at a time, of all feeds.
@@ -136,6 +138,8 @@ pub(crate) fn stream_waterfall(server: &Arc<WebServer>) -> Result<EventStream, P
 
 async fn publish_waterfall(server: Arc<WebServer>) {
     let mut rates = Rates::default();
+    // Counters do not wait for stores to be measured, which takes a while where there is much memory.
+    let (mut stores, mut measured) = (Arc::default(), measure_stores(&server));
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -143,7 +147,13 @@ async fn publish_waterfall(server: Arc<WebServer>) {
         if server.feeds.should_end(Feed::Waterfall) {
             return;
         }
-        let message = match crate::api::read_waterfall(&server, &mut rates).await {
+        if measured.is_finished() {
+            if let Ok(Ok(rows)) = measured.await {
+                stores = rows;
+            }
+            measured = measure_stores(&server);
+        }
+        let message = match read_waterfall(&server, &stores, &mut rates).await {
             Ok(document) => to_message("waterfall", &document),
             Err(problem) => Some(message_of("problem", &problem.to_json())),
         };
@@ -151,6 +161,11 @@ async fn publish_waterfall(server: Arc<WebServer>) {
             server.feeds.waterfall.send_replace(message);
         }
     }
+}
+
+fn measure_stores(server: &Arc<WebServer>) -> JoinHandle<Result<Arc<[StoreRow]>, Problem>> {
+    let server = server.clone();
+    tokio::spawn(async move { server.stores_younger_than(WATERFALL_STORE_AGE).await })
 }
 
 /// Events as they come, those that a filter admits.

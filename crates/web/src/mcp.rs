@@ -8,7 +8,7 @@ use dta_files::moment;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::api::{AnswerSchema, ROUTES, Route, WebAnswer, WebServer};
+use crate::api::{AnswerSchema, Download, ROUTES, Route, WebAnswer, WebServer};
 use crate::parameters::{Parameter, ParameterKind};
 use crate::problem::Problem;
 
@@ -18,8 +18,8 @@ const VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
 pub(crate) const LONGEST_MESSAGE: usize = 64 << 10;
 
 const INSTRUCTIONS: &str = "Read-only access to a telemetry collector. Begin with health and waterfall: they say whether anything is wrong, and where \
-reports were lost. Find flows with top, then ask flow for the path, latencies and drops of one. Latencies are nanoseconds, ages seconds, and moments \
-UTC; null is not known, and sentences in `unknown` say why. Counts may be too low by what was lost on the way and too high where keys share counters.";
+reports were lost. Find flows with top, or with flows where routers export records (flows_columns lists what they have), then ask flow for the path, latencies and drops of one. Latencies are nanoseconds, ages seconds, and moments \
+UTC; null is not known, and sentences in `unknown` say why. Answers are without what collectors in `unreachable` have. Counts may be too low by what was lost on the way and too high where keys share counters.";
 
 // What JSON-RPC says of errors.
 const PARSE_ERROR: i32 = -32700;
@@ -132,10 +132,15 @@ async fn call_tool(server: &Arc<WebServer>, parameters: &Value) -> Result<Value,
                 "about": route.summary,
                 "as_of": at,
                 "asked": moment::format_utc(moment::now()),
+                "unreachable": server.spread.unreachable_addresses(),
                 "answer": document,
             });
             tool_result(&answer.to_string(), false)
         }
+        Ok(WebAnswer::Download(Download { format, content })) if format.is_text => {
+            tool_result(&String::from_utf8_lossy(&content), false)
+        }
+        Ok(WebAnswer::Download(_)) => tool_result("this is a file for programs: ask for json or csv", true),
         Ok(WebAnswer::Events(_)) => tool_result("this does not end: it is no tool", true),
         Err(Problem { detail, .. }) => tool_result(&detail, true),
     })
@@ -145,7 +150,6 @@ fn tool_result(text: &str, is_error: bool) -> Value {
     json!({ "content": [{ "type": "text", "text": text }], "isError": is_error })
 }
 
-/// Arguments as a query string.
 fn query_of_arguments(arguments: &Value) -> String {
     let text_of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut pairs = Vec::new();

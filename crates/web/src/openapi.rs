@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{AnswerSchema, REFERRED_SCHEMAS, ROUTES, Route, SchemaFile};
 use crate::parameters::{Parameter, ParameterKind};
+use crate::port::UNREACHABLE;
 
 /// An OpenAPI document.
 pub(crate) fn describe_interface(version: &str) -> Value {
@@ -52,12 +53,27 @@ fn describe_route(route: &Route) -> Value {
         "description": "why there is no answer",
         "content": { "application/problem+json": { "schema": { "$ref": component_reference("problem") } } },
     });
+    let mut content = json!({ content_type: { "schema": schema } });
+    for format in route.downloads() {
+        let media_type = format.content_type.split(';').next().unwrap_or_default();
+        content[media_type] = match format.is_text {
+            true => json!({ "schema": { "type": "string" } }),
+            false => json!({}),
+        };
+    }
     json!({
         "summary": route.summary,
         "operationId": route.operation_name(),
         "parameters": route.parameters.iter().map(describe_parameter).collect::<Vec<_>>(),
         "responses": {
-            "200": { "description": route.summary, "content": { content_type: { "schema": schema } } },
+            "200": {
+                "description": route.summary,
+                "headers": { UNREACHABLE: {
+                    "description": "addresses of collectors that do not answer, separated by commas: what they have is missing",
+                    "schema": { "type": "string" },
+                } },
+                "content": content,
+            },
             "default": problem,
         },
     })

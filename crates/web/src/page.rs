@@ -1,6 +1,5 @@
 //! The page's files, embedded.
 
-/// A file of the page.
 pub(crate) struct PageFile {
     pub(crate) path: &'static str,
     pub(crate) content_type: &'static str,
@@ -28,7 +27,11 @@ const FILES: &[PageFile] = page_files! {
     "/charts.js" "charts.js" SCRIPT;
     "/elements.js" "elements.js" SCRIPT;
     "/format.js" "format.js" SCRIPT;
+    "/view-alerts.js" "view-alerts.js" SCRIPT;
+    "/periods.js" "periods.js" SCRIPT;
     "/view-overview.js" "view-overview.js" SCRIPT;
+    "/view-map.js" "view-map.js" SCRIPT;
+    "/view-flows.js" "view-flows.js" SCRIPT;
     "/view-flow.js" "view-flow.js" SCRIPT;
     "/view-events.js" "view-events.js" SCRIPT;
     "/view-drops.js" "view-drops.js" SCRIPT;

@@ -7,7 +7,6 @@ use percent_encoding::percent_decode_str;
 
 use crate::problem::Problem;
 
-/// Most parameters of a request.
 const MOST: usize = 256;
 
 /// A parameter that a route takes.
@@ -34,7 +33,6 @@ pub(crate) enum ParameterKind {
 pub(crate) struct Parameters(Vec<(&'static str, String)>);
 
 impl Parameters {
-    /// Reads a query string.
     pub(crate) fn parse(query: &str, known: &[Parameter]) -> Result<Self, Problem> {
         let mut all: Vec<(&'static str, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -93,7 +91,6 @@ impl Parameters {
         self.get_all(name).map(|value| parse_value(name, value)).collect()
     }
 
-    /// A number of at most `most`.
     pub(crate) fn number(&self, name: &str, usual: u64, most: u64) -> Result<u64, Problem> {
         match self.parse_as::<u64>(name)? {
             Some(number) if number > most => {

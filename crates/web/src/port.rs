@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dta_export::metrics::{Address, ConnectionPlace, ConnectionPlaces, PortError};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, RETRY_AFTER,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::combinators::BoxBody;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::api::{WebAnswer, WebServer};
+use crate::api::{Download, WebAnswer, WebServer};
 use crate::counters::count;
 use crate::mcp;
 use crate::page;
@@ -42,10 +42,10 @@ const HEAD_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
+/// The header that names collectors which do not answer, so that sums are known to be without them.
+pub(crate) const UNREACHABLE: &str = "dta-unreachable";
 /// Where agents ask.
 const AGENTS: &str = "/mcp";
-/// Pause after an error of the listener, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Only the page's own files, from here; nothing may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -90,9 +90,6 @@ impl Drop for ServedWeb {
 
 impl WebPort {
     /// Opens it; needs a tokio runtime. `None` if there is to be no page, or another program has the default port.
-    ///
-    /// # Errors
-    /// The address of [`Address::At`] cannot be opened.
     pub async fn open(address: &Address) -> Result<Option<WebPort>, PortError> {
         let opened = address.open_port(DEFAULT_ADDRESS, "the page", "web").await?;
         Ok(opened.map(|(address, listener)| WebPort { address, listener }))
@@ -107,28 +104,12 @@ impl WebPort {
         let (tls, current_tls) = watch::channel(tls);
         let server = Arc::new(WebServer::new(options));
         let places = ConnectionPlaces::new(CONNECTIONS);
-        let task = tokio::spawn(async move {
-            loop {
-                let (stream, address) = match listener.accept().await {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        tracing::debug!(%error, "cannot accept a connection to the page");
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                };
-                let before = places.displaced();
-                let place = places.admit_connection(address.ip());
-                server
-                    .counters
-                    .displaced
-                    .fetch_add(places.displaced() - before, std::sync::atomic::Ordering::Relaxed);
-                let (number, server, tls) =
-                    (place.place_number(), server.clone(), current_tls.borrow().clone());
-                let connection = tokio::spawn(serve_socket(server, stream, tls, place));
-                places.register_task(number, connection.abort_handle());
-            }
-        });
+        let counted = places.clone();
+        let serve = move |stream, place| {
+            server.counters.displaced.store(counted.displaced(), std::sync::atomic::Ordering::Relaxed);
+            serve_socket(server.clone(), stream, current_tls.borrow().clone(), place)
+        };
+        let task = tokio::spawn(places.accept_connections(listener, "page", serve));
         ServedWeb { address, tls, task }
     }
 }
@@ -193,6 +174,10 @@ async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Respons
                 Err(problem) => Err(problem),
             }
         }
+        Ok(()) if path == AGENTS => Err(Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "agents POST their messages, and there is no stream",
+        )),
         Ok(()) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "everything here is read with GET"))
         }
@@ -206,14 +191,27 @@ async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Respons
             }
         },
     };
-    with_safe_headers(match answered {
+    let mut answer = match answered {
         Ok(WebAnswer::Json(json)) => response(StatusCode::OK, "application/json", Full::from(json).boxed()),
+        Ok(WebAnswer::Download(Download { format, content })) => {
+            let mut answer = response(StatusCode::OK, format.content_type, Full::from(content).boxed());
+            let name = format!("attachment; filename=\"flows.{}\"", format.name);
+            if let Ok(name) = HeaderValue::from_str(&name) {
+                answer.headers_mut().insert(CONTENT_DISPOSITION, name);
+            }
+            answer
+        }
         Ok(WebAnswer::Events(stream)) => response(StatusCode::OK, "text/event-stream", stream.boxed()),
         Err(problem) => problem_response(&problem),
-    })
+    };
+    if let Ok(missing) = HeaderValue::from_str(&server.spread.unreachable_addresses().join(","))
+        && !missing.is_empty()
+    {
+        answer.headers_mut().insert(UNREACHABLE, missing);
+    }
+    with_safe_headers(answer)
 }
 
-/// Answers a message of an agent.
 async fn answer_agent(server: &Arc<WebServer>, body: Incoming) -> Result<Response<WebBody>, Problem> {
     let message = Limited::new(body, mcp::LONGEST_MESSAGE).collect().await.map_err(|_| {
         let detail =

@@ -49,10 +49,10 @@ impl TryFrom<&control::Endpoint> for Endpoint {
 }
 
 /// The bytes as an array, or `None` if there are none; the length if it is wrong.
-fn parse_byte_array<const N: usize>(told: &[u8]) -> Result<Option<[u8; N]>, usize> {
-    match told {
+fn parse_byte_array<const N: usize>(bytes: &[u8]) -> Result<Option<[u8; N]>, usize> {
+    match bytes {
         [] => Ok(None),
-        told => told.try_into().map(Some).map_err(|_| told.len()),
+        bytes => bytes.try_into().map(Some).map_err(|_| bytes.len()),
     }
 }
 

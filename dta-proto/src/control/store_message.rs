@@ -32,17 +32,24 @@ macro_rules! plain {
 
 plain!(u64, u32, bool);
 
-impl MessageField for u8 {
-    type InMessage = u32;
+/// Smaller numbers have 32 bits in messages.
+macro_rules! narrowed {
+    ($($number:ty, $must:literal);*) => {
+        $(impl MessageField for $number {
+            type InMessage = u32;
 
-    fn into_message(self) -> u32 {
-        self.into()
-    }
+            fn into_message(self) -> u32 {
+                self.into()
+            }
 
-    fn from_message(value: u32) -> Result<u8, (String, &'static str)> {
-        u8::try_from(value).map_err(|_| (value.to_string(), "a number below 256"))
-    }
+            fn from_message(value: u32) -> Result<$number, (String, &'static str)> {
+                <$number>::try_from(value).map_err(|_| (value.to_string(), $must))
+            }
+        })*
+    };
 }
+
+narrowed!(u8, "a number below 256"; u16, "a number below 65536");
 
 impl MessageField for SlotKeys {
     type InMessage = i32;

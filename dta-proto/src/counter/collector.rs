@@ -139,6 +139,27 @@ table! {
             "connections to the page closed because an answer was not read for 10 s";
         WEB_SKIPPED: "web.skipped", Times, Beside,
             "events that live views of the page skipped because their reader was too slow";
+        ALERTS_ENTRIES: "alerts.entries", Entries, Beside, "flow records and events that alert rules were evaluated on";
+        ALERTS_SKIPPED: "alerts.skipped", Entries, Beside,
+            "flow records and events that alert rules did not see because their evaluation was behind: the others stand for them";
+        ALERTS_LATE: "alerts.late", Entries, Beside,
+            "flow records that came too late for the window of an alert rule; one that is late for several rules counts for each";
+        ALERTS_NO_ROOM: "alerts.no_room", Entries, Beside,
+            "flow records and events in no group of an alert rule because it had as many groups as it may";
+        ALERTS_OVERWRITTEN: "alerts.overwritten", Batches, Beside,
+            "batches that were overwritten before alert rules were evaluated on them";
+        ALERTS_MISSING: "alerts.missing", Batches, Beside, "batches that alert rules did not see: they never arrived";
+        ALERTS_DAMAGED: "alerts.damaged", Batches, Beside, "batches that alert rules did not see: their bytes stayed invalid";
+        ALERTS_FIRED: "alerts.fired", Times, Beside, "alerts that fired";
+        ALERTS_RESOLVED: "alerts.resolved", Times, Beside, "alerts that were resolved after they had fired";
+        ALERTS_LEFT_OUT: "alerts.left_out", Times, Beside,
+            "groups for which a condition held without an alert, because its rule had 100 alerts";
+        ALERTS_DELIVERED: "alerts.delivered", Times, Beside,
+            "alerts that receivers accepted; Alertmanager is sent those that fire once a minute";
+        ALERTS_RETRIED: "alerts.retried", Times, Beside, "alerts that are sent again because a receiver did not accept them";
+        ALERTS_REJECTED: "alerts.rejected", Times, Beside, "alerts that receivers rejected for good";
+        ALERTS_FORGOTTEN: "alerts.forgotten", Times, Beside,
+            "transitions of alerts that a webhook was not sent: it was down while 1,000 others came";
     }
 }
 
@@ -177,6 +198,8 @@ table! {
             "points (or lines) made and put into the spool (or the file)" .with_variables(&[SINK]);
         EXPORT_STATE: "export.SINK.state", Points, Beside,
             "points made from values exported every `state_seconds` rather than from an event" .with_variables(&[SINK]);
+        EXPORT_TRAFFIC: "export.SINK.traffic", Points, Beside,
+            "points made from the sums of flow records every `traffic_seconds`" .with_variables(&[SINK]);
         EXPORT_DELIVERED: "export.SINK.delivered", Points, Beside, "points that the receiver accepted, or lines written"
             .with_variables(&[SINK]);
         EXPORT_SPOOLED: "export.SINK.spooled", Points, Beside, "points in the spool that the receiver has not accepted yet"

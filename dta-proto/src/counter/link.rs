@@ -45,6 +45,21 @@ values! {
     }
 }
 
+values! {
+    /// What a link of datagrams counts where AF_XDP takes them past the kernel's network stack.
+    LinkXdp {
+        Received = "received", "came this way; the others received came by the socket behind it";
+        Unchanged = "unchanged",
+            "of those: Telemetry Reports that the program at the interface dropped because they say nothing new; the translator counts them, too";
+        RingFull = "ring_full", "of those dropped as `receive-queue`: the ring was full";
+        NoFreeFrame = "no_free_frame",
+            "of those dropped as `receive-queue`: no frame of the link's memory was free (without copies: times that the driver found none; it then drops in the device)";
+        Checksum = "checksum", "of those dropped as `receive-queue`: the UDP checksum was wrong";
+        Malformed = "malformed",
+            "dropped: lengths that contradict each other, or a wrong IPv4 checksum; a kernel drops these before any socket";
+    }
+}
+
 impl LinkLoss {
     /// Losses of packets to send, names and meanings.
     pub const UNSENT: &'static [VariableValue] =

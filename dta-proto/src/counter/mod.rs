@@ -28,9 +28,9 @@ mod variable;
 pub use definition::{
     CounterKind, CounterStep, CounterTable, Definition, MAX_VARIABLES, ParsedCounter, Unit,
 };
-pub use link::{Fault, LinkIgnored, LinkLoss};
+pub use link::{Fault, LinkIgnored, LinkLoss, LinkXdp};
 pub use node::{CounterNode, EVICTED, Stage, find_counter};
-pub use reason::{Discard, FlowReason, IntReason, LossCause, Reason};
+pub use reason::{Discard, Enterprise, FlowReason, IntReason, LossCause, Reason};
 pub use variable::{Values, Variable, VariableValue};
 
 /// Declares the counters of one table of the document: a static per definition, and the table.

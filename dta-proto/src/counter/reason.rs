@@ -40,6 +40,7 @@ values! {
             "several collectors share the store's keys, and the one with this key's bucket has not answered since the translator started, or none has the bucket";
         NoQueuePair = "no_queue_pair",
             "no session with the collector that has this store, key or list: not yet open, or it ended and the collector refuses the translator";
+        Handover = "handover", "an event of INT or flows for the list of another worker, whose queue was full";
     }
 }
 
@@ -90,6 +91,9 @@ impl Reason {
             R::NoQueuePair => {
                 "check why there is no session: `dta-collector sessions`, and this translator's log"
             }
+            R::Handover => {
+                "fewer workers, each on a processor of its own, or rules that report less (`[translator.int]`)"
+            }
         }
     }
 }
@@ -112,7 +116,7 @@ values! {
         Unknown = "unknown",
             "FETCH_ADDs not acknowledged when their queue pair ended: whether they were executed is unknown";
         QueueFull = "queue_full",
-            "an RC queue pair already had `rc.queue` operations waiting or unacknowledged";
+            "an RC queue pair already had `rc.queue` operations waiting or unacknowledged, or the queue of the RDMA device that sends stayed full for a second";
         Injected = "injected",
             "the fault injector of this translator's link dropped or corrupted their frames on UC (RC sends them again)";
     }
@@ -135,12 +139,51 @@ values! {
         Version = "version", "neither NetFlow v5, v9, IPFIX nor sFlow v5";
         Malformed = "malformed", "a part of the datagram is truncated or contradicts itself, or a template is longer than 256 fields; what is before and behind it is read";
         NoTemplate = "no_template", "data whose template has not arrived yet, or was lost: counted per set, because the number of records in it is unknown";
+        Enterprise = "enterprise", "a record that is no flow, and whose template has elements of a vendor's own (`flows.enterprise_sets`): reports of drops and of IFA by a switch, for example";
         NoFlow = "no_flow", "a record without addresses, or that counts nothing: of layer 2, of a session that begins, of a direction without packets; a sample of a packet without IP";
+        NoStore = "no_store", "a flow record while no collector has a store `flow-records`, or none of its lists is this translator's";
+        Congested = "congested", "a flow record for which the queue pair had no room";
         NoRoom = "no_room", "a datagram of an exporter that does not fit into the table (`exporters`), or of an address that has its share of it (`sources_per_address`)";
         UnknownSet = "unknown_set", "a set whose number means nothing in its format";
         Implausible = "implausible", "a record that counts more than 2^48 bytes or packets, or says that its count is unknown";
         Repeated = "repeated", "the end of a firewall's session, with the counts of the update before it";
         NotListed = "not_listed", "a datagram of a sender that is not in the list (`allowed`)";
         ForeignAgent = "foreign_agent", "a datagram of sFlow in the name of an agent for which another sender speaks, or that is not in the list (`allowed`)";
+    }
+}
+
+values! {
+    /// Whose elements the template of an IPFIX set has, where its records count no flows: `flows.enterprise_sets.ENTERPRISE`.
+    Enterprise {
+        Cisco = "cisco", "sets of IPFIX that are no flows, with elements of Cisco (private enterprise number 9)";
+        Huawei = "huawei", "sets of IPFIX that are no flows, with elements of Huawei (private enterprise number 2011)";
+        Juniper = "juniper", "sets of IPFIX that are no flows, with elements of Juniper (private enterprise number 2636)";
+        F5 = "f5", "sets of IPFIX that are no flows, with elements of F5 (private enterprise number 3375)";
+        Broadcom = "broadcom", "sets of IPFIX that are no flows, with elements of Broadcom (private enterprise number 4413)";
+        Netscaler = "netscaler", "sets of IPFIX that are no flows, with elements of NetScaler (private enterprise number 5951)";
+        Vmware = "vmware", "sets of IPFIX that are no flows, with elements of VMware (private enterprise number 6876)";
+        Arista = "arista", "sets of IPFIX that are no flows, with elements of Arista (private enterprise number 30065)";
+        Mellanox = "mellanox", "sets of IPFIX that are no flows, with elements of Mellanox (private enterprise number 33049)";
+        Ntop = "ntop", "sets of IPFIX that are no flows, with elements of ntop (private enterprise number 35632)";
+        Other = "other", "sets of IPFIX that are no flows, with elements of another vendor";
+    }
+}
+
+impl Enterprise {
+    /// By IANA's private enterprise numbers.
+    pub const fn from_number(number: u32) -> Enterprise {
+        match number {
+            9 => Enterprise::Cisco,
+            2011 => Enterprise::Huawei,
+            2636 => Enterprise::Juniper,
+            3375 => Enterprise::F5,
+            4413 => Enterprise::Broadcom,
+            5951 => Enterprise::Netscaler,
+            6876 => Enterprise::Vmware,
+            30065 => Enterprise::Arista,
+            33049 => Enterprise::Mellanox,
+            35632 => Enterprise::Ntop,
+            _ => Enterprise::Other,
+        }
     }
 }

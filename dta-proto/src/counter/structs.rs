@@ -1,19 +1,33 @@
 //! Structures of counters, declared from the definitions of what they count.
 
 /// Declares a structure of counters that are not published under a name of their own, and how another's are added to them.
+/// Those behind `by` count by reason: a field for each, and a method that returns all in the order of the enumeration.
 #[macro_export]
 macro_rules! counters {
     ($(#[$meta:meta])* $vis:vis struct $Name:ident {
         $($(#[$about:meta])* pub $counter:ident: u64,)+
-    }) => {
+    } $(by $by:ident: $Reason:ident { $($of_reason:ident = $Variant:ident,)+ })*) => {
         $(#[$meta])*
-        $vis struct $Name { $($(#[$about])* pub $counter: u64,)+ }
+        $vis struct $Name {
+            $($(#[$about])* pub $counter: u64,)+
+            $($(#[doc = concat!("Counts [`", stringify!($Reason), "::", stringify!($Variant), "`].")] pub $of_reason: u64,)+)*
+        }
 
         impl $Name {
             /// Adds another's counters.
             $vis fn add(&mut self, other: &$Name) {
                 $(self.$counter += other.$counter;)+
+                $($(self.$of_reason += other.$of_reason;)+)*
             }
+
+            $(
+                /// What is counted by reason, the zero ones too, in the order of the enumeration.
+                $vis fn $by(&self) -> [($Reason, u64); $Reason::ALL.len()] {
+                    core::array::from_fn(|at| match $Reason::ALL[at] {
+                        $($Reason::$Variant => ($Reason::$Variant, self.$of_reason),)+
+                    })
+                }
+            )*
         }
     };
 }

@@ -1,8 +1,8 @@
 //! A translator's counters.
 
 use super::{
-    CounterKind, CounterTable, Discard, Fault, FlowReason, IntReason, LinkIgnored, LinkLoss, LossCause,
-    Reason, Values, Variable, VariableValue, ring, table,
+    CounterKind, CounterTable, Discard, Enterprise, Fault, FlowReason, IntReason, LinkIgnored, LinkLoss,
+    LinkXdp, LossCause, Reason, Values, Variable, VariableValue, ring, table,
 };
 use crate::queue_pair::Purpose;
 use crate::telemetry::Metric;
@@ -44,6 +44,7 @@ const METRIC: Variable = Variable { word: "METRIC", values: Values::Of(&METRICS)
 const SOURCE: Variable = Variable { word: "SOURCE", values: Values::Any };
 const INT_REASON: Variable = Variable { word: "REASON", values: Values::Of(IntReason::VALUES) };
 const FLOW_REASON: Variable = Variable { word: "REASON", values: Values::Of(FlowReason::VALUES) };
+const ENTERPRISE: Variable = Variable { word: "ENTERPRISE", values: Values::Of(Enterprise::VALUES) };
 const COLLECTOR: Variable = Variable { word: "COLLECTOR", values: Values::Number };
 const PURPOSE: Variable = Variable { word: "PURPOSE", values: Values::Of(&PURPOSES) };
 const LINK: Variable = Variable {
@@ -57,6 +58,7 @@ const LINK: Variable = Variable {
 };
 const LOSS: Variable = Variable { word: "REASON", values: Values::Of(LinkLoss::VALUES) };
 const IGNORED: Variable = Variable { word: "REASON", values: Values::Of(LinkIgnored::VALUES) };
+const XDP: Variable = Variable { word: "WHAT", values: Values::Of(LinkXdp::VALUES) };
 const FAULTY: Variable = Variable {
     word: "LINK",
     values: Values::Of(&[
@@ -218,6 +220,13 @@ table! {
             .with_variables(&[LINK, LOSS]);
         LINK_IGNORED: "link.LINK.ignored.REASON", Packets, Beside, "frames to a link that it does not take: in a VLAN (`vlan`), of RoCEv1 (`roce_v1`), over IPv6 (`ipv6`)"
             .with_variables(&[LINK, IGNORED]);
+        LINK_XDP: "link.LINK.xdp.WHAT", Packets, Beside, "datagrams of a listener at `xdp:INTERFACE`"
+            .with_variables(&[LINK, XDP]) .as_detail();
+        DEVICE_LOST: "device.lost", Times, Beside, "times that the RDMA device that sends was lost";
+        DEVICE_QUEUE_PAIR_ERRORS: "device.queue_pair_errors", Times, Beside,
+            "times that a queue pair of the RDMA device that sends failed";
+        DEVICE_DOORBELLS: "device.doorbells", Times, Beside,
+            "lists of work requests posted to the RDMA device that sends; `link.roce.sent` counts the requests" .as_detail();
         FAULTS_FRAMES: "faults.LINK.frames", Packets, Beside, "packets handed to the fault injector"
             .with_variables(&[FAULTY]);
         FAULTS: "faults.LINK.FAULT", Packets, Beside, "packets that the fault injector changed, dropped, doubled or delayed"
@@ -287,18 +296,15 @@ table! {
         FLOWS_UNREAD_BYTES: "flows.unread_bytes.REASON", Bytes, Beside, "bytes that were not read"
             .with_variables(&[FLOW_REASON]) .as_detail();
         FLOWS_RECORDS: "flows.records", Reports, Beside,
-            "flow records, samples of packets and notices of drops received; a part of a datagram that cannot be read counts as one. `flows.records = flows.dropped.* + flows.not_watched + flows.elsewhere + flows.counted + flows.drops`";
+            "flow records, samples of packets and notices of drops received; a part of a datagram that cannot be read counts as one. `flows.records = flows.dropped.* + flows.not_watched + flows.appended + flows.drops`";
         FLOWS_DROPPED: "flows.dropped.REASON", Reports, Beside, "flow records rejected" .with_variables(&[FLOW_REASON]);
-        FLOWS_NOT_WATCHED: "flows.not_watched", Reports, Beside, "records of flows not on the watchlist";
-        FLOWS_ELSEWHERE: "flows.elsewhere", Reports, Beside,
-            "records whose packets and bytes were not added to their flow's because another exporter, or the same one in the other direction, counts it";
-        FLOWS_COUNTED: "flows.counted", Reports, Beside, "records whose packets and bytes were added to their flow's";
-        FLOWS_SAMPLED: "flows.sampled", Reports, Beside,
-            "of `flows.counted`, those of sampled packets: their numbers were multiplied by the sampling rate" .as_detail();
-        FLOWS_COUNTS_HELD: "flows.counts_held", Reports, Beside,
-            "records summed in their flow's counts but not written yet, for up to `count_wait_ms`" .with_kind(CounterKind::Now);
-        FLOWS_COUNTS_EARLY: "flows.counts_early", Reports, Beside,
-            "records whose counts were written early because those of another flow took their place" .as_detail();
+        FLOWS_NOT_WATCHED: "flows.not_watched", Reports, Beside, "notices of drops of flows not on the watchlist";
+        FLOWS_APPENDED: "flows.appended", Reports, Beside, "records that became entries of `flow-records`";
+        FLOWS_COUNTED: "flows.counted", Reports, Beside,
+            "of `flows.appended`, those of flows on the watchlist: their packets and bytes were added to counters, too" .as_detail();
+        FLOWS_UNCOUNTED: "flows.uncounted", Reports, Beside,
+            "of `flows.appended`, those of flows on the watchlist that were not added to counters: the queue pair had no room" .as_detail();
+        FLOWS_SAMPLED: "flows.sampled", Reports, Beside, "of `flows.appended`, those of sampled packets" .as_detail();
         FLOWS_DROPS: "flows.drops", Reports, Beside, "notices of packets that an exporter dropped";
         FLOWS_NAMES: "flows.names", Times, Beside, "names of interfaces read from options data" .as_detail();
         FLOWS_INTERFACES: "flows.interfaces", Times, Beside, "counters of interfaces read from sFlow" .as_detail();
@@ -306,6 +312,8 @@ table! {
         FLOWS_UNUSED: "flows.unused", Times, Beside, "samples of sFlow with nothing that is used: counters of hosts, formats of vendors" .as_detail();
         FLOWS_PRIMITIVES: "flows.primitives", Reports, Beside,
             "increments, entries and key-writes made from these. Each then counts in `received`";
+        FLOWS_ENTERPRISE_SETS: "flows.enterprise_sets.ENTERPRISE", Times, Beside,
+            "sets of IPFIX whose templates have elements of this vendor and count no flows" .with_variables(&[ENTERPRISE]) .as_detail();
         FLOWS_OPTIONS: "flows.options", Times, Beside, "sampling rates read from options data" .as_detail();
         FLOWS_TEMPLATES: "flows.templates", Times, Beside, "templates held" .with_kind(CounterKind::Now);
         FLOWS_GAPS: "flows.gaps", Sequences, Beside,
@@ -313,7 +321,7 @@ table! {
         FLOWS_GAPS_FILLED: "flows.gaps_filled", Sequences, Beside,
             "missing sequence numbers that arrived later; `flows.gaps - flows.gaps_filled` are lost";
         FLOWS_GAPS_OF: "flows.gaps_of.SOURCE", Sequences, Beside,
-            "sequence numbers missing of one exporter, named `ADDRESS/FORMAT/DOMAIN` (`v5`, `v9`, `ipfix` or `sflow`); the 32 with the most"
+            "sequence numbers missing of one exporter, named `ADDRESS/FORMAT/DOMAIN` (`v5`, `v9`, `ipfix` or `sflow`); the 32 of each worker with the most"
             .with_variables(&[SOURCE]) .as_detail();
         FLOWS_GAPS_FILLED_OF: "flows.gaps_filled_of.SOURCE", Sequences, Beside,
             "missing sequence numbers of one exporter that arrived later" .with_variables(&[SOURCE]) .as_detail();

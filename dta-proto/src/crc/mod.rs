@@ -160,7 +160,7 @@ fn masked_slow(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
     table::crc_update(&table::CRC32, crc, rest)
 }
 
-/// Which of the first [`Mask::LEN`] bytes a CRC takes as ones.
+/// Which of the first [`Mask::LEN`] bytes, or bits of them, a CRC takes as ones.
 #[derive(Clone, Debug)]
 pub struct Mask([u8; Mask::LEN + 32]);
 
@@ -182,6 +182,13 @@ impl Mask {
             i += 1;
         }
         Mask(mask)
+    }
+
+    /// The same and the lower four bits of the byte at this offset.
+    pub const fn with_low_nibble_at(mut self, place: usize) -> Mask {
+        assert!(place < Mask::LEN);
+        self.0[place] |= 0x0f;
+        self
     }
 
     /// The 16 mask bytes from `at`.

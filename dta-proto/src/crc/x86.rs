@@ -321,7 +321,8 @@ fn fold_block(block: __m128i, [low, high]: [i64; 2]) -> __m128i {
     _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, by), _mm_clmulepi64_si128::<0x11>(block, by))
 }
 
-/// Any length from 16: in pieces of 12 blocks, the last of 16 to 207 bytes.
+/// Any length from 16: the first 12 blocks with the odd bytes before them, then pieces of up to 12 blocks. The remainder of
+/// a piece is the block before the next one, so that only the last is divided.
 #[inline]
 #[target_feature(enable = "pclmulqdq,sse4.1")]
 fn crc_any_length<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask: &Mask) -> u32 {
@@ -329,14 +330,22 @@ fn crc_any_length<const R: u32, const MASKED: bool>(crc: u32, bytes: &[u8], mask
     if bytes.len() < PIECE + 16 {
         return crc_of_piece::<R, MASKED>(crc, bytes, mask);
     }
-    let (first, mut rest) = bytes.split_at(PIECE);
-    let mut crc = crc_of_piece::<R, MASKED>(crc, first, mask);
-    while rest.len() >= PIECE + 16 {
-        let (next, after) = rest.split_at(PIECE);
-        crc = crc_of_piece::<R, false>(crc, next, mask);
-        rest = after;
+    let (first, rest) = bytes.split_at((bytes.len() & 15) + PIECE);
+    let Some(mut remainder) = fold_blocks::<R, MOST_BLOCKS, MASKED>(crc, first, mask) else {
+        // Unreachable: that is how long the first piece is.
+        return crc_by_table::<R>(crc, bytes);
+    };
+    for piece in rest.as_chunks::<16>().0.chunks(MOST_BLOCKS) {
+        let folds = &const { &Constants::<R>::FOLD }[MOST_BLOCKS - piece.len()..];
+        let mut before = remainder;
+        remainder = _mm_setzero_si128();
+        for (block, fold) in piece.iter().zip(folds) {
+            remainder = _mm_xor_si128(remainder, fold_block(before, *fold));
+            before = load(block);
+        }
+        remainder = _mm_xor_si128(remainder, before);
     }
-    crc_of_piece::<R, false>(crc, rest, mask)
+    barrett_reduce::<R>(remainder)
 }
 
 /// 16 to 207 bytes. Each number of blocks has its own loop-free code.
@@ -374,13 +383,24 @@ fn crc_of_blocks<const R: u32, const N: usize, const MASKED: bool>(
     bytes: &[u8],
     mask: &Mask,
 ) -> u32 {
-    let odd = bytes.len() & 15;
-    let (Some(start), Some(whole)) =
-        (bytes.first_chunk::<16>(), bytes.get(odd..).and_then(|b| b.as_chunks::<16>().0.first_chunk::<N>()))
-    else {
+    match fold_blocks::<R, N, MASKED>(crc, bytes, mask) {
+        Some(remainder) => barrett_reduce::<R>(remainder),
         // Unreachable: callers check the length.
-        return crc_by_table::<R>(crc, bytes);
-    };
+        None => crc_by_table::<R>(crc, bytes),
+    }
+}
+
+/// The same as one block that has the same remainder; `None` if `bytes` are fewer.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn fold_blocks<const R: u32, const N: usize, const MASKED: bool>(
+    crc: u32,
+    bytes: &[u8],
+    mask: &Mask,
+) -> Option<__m128i> {
+    let odd = bytes.len() & 15;
+    let start = bytes.first_chunk::<16>()?;
+    let whole = bytes.get(odd..)?.as_chunks::<16>().0.first_chunk::<N>()?;
     // The CRC so far is XORed into the first four bytes, which may span two blocks.
     let register = !crc;
     let mut head = load(start);
@@ -402,7 +422,7 @@ fn crc_of_blocks<const R: u32, const N: usize, const MASKED: bool>(
         carried = _mm_xor_si128(carried, onto);
         onto = _mm_setzero_si128();
     }
-    barrett_reduce::<R>(_mm_xor_si128(sum, carried))
+    Some(_mm_xor_si128(sum, carried))
 }
 
 /// The CRC-32 of 16 bytes and a second part whose length is not a multiple of 16, N blocks in total with the

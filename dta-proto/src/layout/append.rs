@@ -22,13 +22,16 @@ use crate::crc;
 /// Length of the trailer: sequence, count and check.
 pub const TRAILER_LEN: usize = 8;
 
-/// Entries of `entry_len` bytes in a batch of `batch_len` bytes.
+/// Longest batch: the payload of a RoCEv2 packet at the largest path MTU.
+pub const MAX_BATCH_LEN: u16 = 4096;
+
+/// Entries of `entry_len` bytes in a batch of `batch_len` bytes: at most 255, as the trailer counts them in a byte.
 ///
 /// # Panics
 /// If `entry_len` is 0 or `batch_len` below 8.
 #[inline]
-pub fn entries_per_batch(batch_len: u8, entry_len: u8) -> u8 {
-    (batch_len - TRAILER_LEN as u8) / entry_len
+pub fn entries_per_batch(batch_len: u16, entry_len: u8) -> u8 {
+    ((batch_len - TRAILER_LEN as u16) / u16::from(entry_len)).min(u8::MAX.into()) as u8
 }
 
 /// Ring place of batch `sequence` (from 1) in a ring of `ring` batches, a power of two.
@@ -39,13 +42,13 @@ pub fn ring_place(sequence: u32, ring: u64) -> u64 {
 
 /// Byte offset of ring place `place` of `list`.
 #[inline]
-pub fn place_offset(list: u32, place: u64, ring: u64, batch_len: u8) -> u64 {
+pub fn place_offset(list: u32, place: u64, ring: u64, batch_len: u16) -> u64 {
     (u64::from(list) * ring + place) * u64::from(batch_len)
 }
 
 /// Byte offset of batch `sequence` (from 1) of `list`.
 #[inline]
-pub fn batch_offset(list: u32, sequence: u32, ring: u64, batch_len: u8) -> u64 {
+pub fn batch_offset(list: u32, sequence: u32, ring: u64, batch_len: u16) -> u64 {
     place_offset(list, ring_place(sequence, ring), ring, batch_len)
 }
 
@@ -380,6 +383,9 @@ mod tests {
         assert_eq!(entries_per_batch(64, 12), 4);
         assert_eq!(entries_per_batch(16, 8), 1);
         assert_eq!(entries_per_batch(128, 60), 2);
+        assert_eq!(entries_per_batch(1024, 192), 5);
+        assert_eq!(entries_per_batch(4096, 192), 21);
+        assert_eq!(entries_per_batch(4096, 4), 255);
     }
 
     #[test]
@@ -575,12 +581,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_decodes(
-            list: u32, sequence in 1u32.., shape in 0usize..4, entry_words in 1u8..=15, count: u8, fill: u8, other: u32,
+            list: u32, sequence in 1u32.., shape in 4u32..=12, entry_words in 1u16..=63, count: u8, fill: u8, other: u32,
         ) {
-            let batch_len = [16u8, 32, 64, 128][shape];
-            let entry_len = (4 * entry_words).min(batch_len - 8);
-            let count = count % entries_per_batch(batch_len, entry_len) + 1;
-            let entries: Vec<u8> = (0..usize::from(count * entry_len)).map(|i| fill.wrapping_add(i as u8)).collect();
+            let batch_len = 1u16 << shape;
+            let entry_len = (4 * entry_words).min(batch_len - 8) as u8;
+            let count = (count % entries_per_batch(batch_len, entry_len)).saturating_add(1);
+            let entries: Vec<u8> = (0..usize::from(count) * usize::from(entry_len)).map(|i| fill.wrapping_add(i as u8)).collect();
             let mut batch = vec![0xaa; usize::from(batch_len)];
             encode_batch(&mut batch, list, sequence, count, &entries);
             prop_assert_eq!(decode_batch(&batch, list, entry_len), RingBatch::Valid { sequence, count, entries: &entries });

@@ -22,8 +22,8 @@ pub const MAX_HOPS: usize = 14;
 
 /// Length of a row with room for `hops` hops.
 #[inline]
-pub fn row_length(hops: u8) -> u64 {
-    HEADER_LEN as u64 + 4 * u64::from(hops)
+pub const fn row_length(hops: u8) -> u64 {
+    HEADER_LEN as u64 + 4 * hops as u64
 }
 
 /// `length` has the byte of a row that is always zero as its upper one.

@@ -22,7 +22,7 @@ pub const MAX_ROWS: usize = 4;
 
 /// Length of a column of `rows` rows (1 to 4).
 #[inline]
-pub fn column_len(rows: u8) -> u64 {
+pub const fn column_len(rows: u8) -> u64 {
     if rows <= 2 { 16 } else { 32 }
 }
 

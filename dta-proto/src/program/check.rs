@@ -3,7 +3,6 @@
 //! be wrong.
 
 use core::fmt;
-use core::net::IpAddr;
 
 use crate::queue_pair::has_24_bits;
 use crate::store::{SpecError, StoreKind};
@@ -46,7 +45,11 @@ impl DataPlaneEntry {
     /// Checks an entry on its own.
     pub fn validate(&self) -> Result<(), CheckError> {
         match self {
-            DataPlaneEntry::Service(service) => check_ipv4("service.address", service.address),
+            DataPlaneEntry::Service(service) if service.address.is_ipv6() => Err(CheckError(format!(
+                "service.address is {}: reports over IPv6 are not supported",
+                service.address
+            ))),
+            DataPlaneEntry::Service(_) => Ok(()),
             DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_) => Ok(()),
             DataPlaneEntry::QueuePair(pair) => check_pair(pair),
             DataPlaneEntry::Store(store) => check_store(store),
@@ -67,13 +70,6 @@ impl DataPlaneEntry {
     }
 }
 
-fn check_ipv4(field: &str, address: IpAddr) -> Result<(), CheckError> {
-    match address.is_ipv4() {
-        true => Ok(()),
-        false => Err(CheckError(format!("{field} is {address}: IPv6 is not supported"))),
-    }
-}
-
 fn collector(field: &str, index: u8) -> Result<(), CheckError> {
     const MUST: &str = "0 to 63: a program has 64 collectors at most";
     const { assert!(MAX_COLLECTORS == 64) };
@@ -91,8 +87,12 @@ fn check_pair(pair: &ProgramQueuePair) -> Result<(), CheckError> {
             return Err(CheckError::out_of_range(field, value, "a number of 24 bits"));
         }
     }
-    check_ipv4("queue-pair.source", pair.source.ip)?;
-    check_ipv4("queue-pair.destination", pair.destination.ip)?;
+    if pair.source.ip.is_ipv4() != pair.destination.ip.is_ipv4() {
+        return Err(CheckError(format!(
+            "queue-pair.source is {}, and queue-pair.destination is {}: they must be of one IP version",
+            pair.source.ip, pair.destination.ip
+        )));
+    }
     if pair.destination.port == 0 {
         return Err(CheckError::out_of_range("queue-pair.destination.port", 0, "a port"));
     }

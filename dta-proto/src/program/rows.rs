@@ -10,8 +10,8 @@
 use std::net::IpAddr;
 
 use super::{
-    DataPlaneEntry, Endpoint, EntryKey, FlushDelay, Lists, Mac, Mode, Program, ProgramQueuePair,
-    ProgramSession, ReportService, Rkey, SketchReporter, Store, Version0,
+    DataPlaneEntry, Endpoint, EntryKey, FlushDelay, Lists, Mac, Mode, ProgramQueuePair, ProgramSession,
+    ReportService, Rkey, SketchReporter, Store, Version0,
 };
 use crate::buckets::Copies;
 use crate::store::{StoreKind, StoreSpec};
@@ -72,11 +72,6 @@ impl RowFields {
     /// The row of an entry.
     pub fn entry_row(self, entry: &DataPlaneEntry) -> TableRow {
         TableRow { table: entry.table_name(), key: entry.entry_key(), values: self.entry_values(entry) }
-    }
-
-    /// The rows of a program, in the order of its entries.
-    pub fn program_rows(self, program: &Program) -> impl Iterator<Item = TableRow> {
-        program.entries().map(move |entry| self.entry_row(entry))
     }
 
     /// Whether two entries give the same row.
@@ -196,7 +191,7 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::program::{DataPlaneChange, diff_programs};
+    use crate::program::{DataPlaneChange, Program, diff_programs};
 
     /// The program of the frame vectors, plus an entry for the table that it lacks.
     fn sample() -> Program {
@@ -307,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_row_does_not_print_its_key() {
-        let rows: Vec<TableRow> = RowFields::ALL.program_rows(&sample()).collect();
+        let rows: Vec<TableRow> = sample().entries().map(|entry| RowFields::ALL.entry_row(entry)).collect();
         assert_eq!(rows.len(), sample().entries().count());
         let text = format!("{rows:?}");
         assert!(text.contains("Rkey(redacted)") && !text.contains("4097"), "{text}");

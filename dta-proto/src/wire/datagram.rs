@@ -1,14 +1,17 @@
 //! UDP datagrams in IPv4 packets, parsed and built.
 //!
 //! Reports, NACKs and RoCEv2 frames are all such datagrams. Sockets carry payloads only, so a link adds these
-//! 28 header bytes to what it receives, and strips them from what it sends.
+//! 28 header bytes to what it receives, and strips them from what it sends. What listeners for INT and flows receive may be in
+//! IPv6, with 48 header bytes.
 
-use core::net::SocketAddrV4;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use super::{Error, Layer, Result, WireErrorKind, ipv4, udp};
+use super::{AddressPair, Error, Layer, Result, WireErrorKind, ipv4, ipv6, udp};
 
 /// Length of an IPv4 header without options and a UDP header.
 pub const HEADER_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
+/// Length of an IPv6 header without extensions and a UDP header.
+pub const IPV6_HEADER_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
 /// Length of the longest IPv4 packet.
 pub const PACKET_MAX: usize = 65_535;
 /// Offset of the UDP checksum in the packet.
@@ -83,7 +86,13 @@ impl<'a> UdpDatagram<'a> {
     /// A wrong checksum.
     #[inline]
     pub fn verify_checksum(&self) -> Result<()> {
-        self.udp.verify_checksum(self.ipv4.source_address(), self.ipv4.destination_address())
+        self.udp.verify_checksum(&self.ipv4.addresses())
+    }
+
+    /// Whether the UDP checksum was not completed, as [`udp::UdpPacket::is_checksum_pending`] says.
+    #[inline]
+    pub fn is_checksum_pending(&self) -> bool {
+        self.udp.is_checksum_pending(&self.ipv4.addresses())
     }
 
     /// Its source.
@@ -151,6 +160,74 @@ pub fn header_with(
     header
 }
 
+/// Writes the headers of a datagram with `payload_len` bytes between `ports`, source first: as [`header_with`], or
+/// their like over IPv6, with flow label 0. They are [`AddressPair::datagram_header_len`] bytes, which `out` must have
+/// exactly; the whole packet must not exceed [`PACKET_MAX`].
+pub fn write_header(
+    addresses: &AddressPair,
+    ports: (u16, u16),
+    payload_len: usize,
+    tos: u8,
+    ttl: u8,
+    out: &mut [u8],
+) {
+    match *addresses {
+        AddressPair::V4 { source, destination } => {
+            let (source, destination) =
+                (SocketAddrV4::new(source, ports.0), SocketAddrV4::new(destination, ports.1));
+            out.copy_from_slice(&header_with(source, destination, payload_len, tos, ttl));
+        }
+        AddressPair::V6 { source, destination } => {
+            let ip = ipv6::Ipv6Repr {
+                src: source,
+                dst: destination,
+                next_header: ipv4::PROTOCOL_UDP,
+                traffic_class: tos,
+                hop_limit: ttl,
+                payload_len: (udp::HEADER_LEN + payload_len) as u16,
+            };
+            let udp = udp::UdpRepr {
+                src_port: ports.0,
+                dst_port: ports.1,
+                checksum: 0,
+                payload_len: payload_len as u16,
+            };
+            let (ip_bytes, udp_bytes) = out.split_at_mut(ipv6::HEADER_LEN);
+            if let (Ok(ip_bytes), Ok(udp_bytes)) = (ip_bytes.try_into(), udp_bytes.try_into()) {
+                ip.encode_into(ip_bytes);
+                udp.encode_into(udp_bytes);
+            }
+        }
+    }
+}
+
+/// The headers of a datagram in IPv6 with `payload_len` bytes, as a socket's payload gets them: hop limit 64, no UDP checksum.
+pub fn encode_ipv6_header(
+    source: SocketAddrV6,
+    destination: SocketAddrV6,
+    payload_len: usize,
+) -> [u8; IPV6_HEADER_LEN] {
+    let addresses = AddressPair::V6 { source: *source.ip(), destination: *destination.ip() };
+    let mut header = [0; IPV6_HEADER_LEN];
+    write_header(&addresses, (source.port(), destination.port()), payload_len, 0, 64, &mut header);
+    header
+}
+
+/// Source and payload of a datagram that fills a packet of IPv4 or IPv6, with the headers of [`encode_header`] or
+/// [`encode_ipv6_header`]. An IPv4 address within an IPv6 one is that IPv4 address.
+#[inline]
+pub fn source_and_payload(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    if let Some((header, payload)) = packet.split_first_chunk::<IPV6_HEADER_LEN>()
+        && (header[0] >> 4, header[6]) == (6, ipv4::PROTOCOL_UDP)
+    {
+        let ip = Ipv6Addr::from(*header[8..24].first_chunk::<16>()?);
+        let port = u16::from_be_bytes([header[40], header[41]]);
+        return Some((SocketAddr::new(IpAddr::V6(ip).to_canonical(), port), payload));
+    }
+    let datagram = UdpDatagram::parse_exact(packet).ok()?;
+    Some((datagram.source().into(), datagram.payload()))
+}
+
 /// Whether a receiver would accept the UDP checksum in `packet` (correct or absent); `false` if it is not a
 /// datagram.
 pub fn udp_checksum_ok(packet: &[u8]) -> bool {
@@ -161,7 +238,8 @@ pub fn udp_checksum_ok(packet: &[u8]) -> bool {
 pub fn fill_udp_checksum(packet: &mut [u8]) {
     let Ok(datagram) = UdpDatagram::parse_exact(packet) else { return };
     let (from, to) = (datagram.source(), datagram.destination());
-    let checksum = udp::compute_checksum(*from.ip(), *to.ip(), from.port(), to.port(), datagram.payload());
+    let checksum =
+        udp::compute_checksum(&datagram.ipv4.addresses(), from.port(), to.port(), datagram.payload());
     packet[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
 }
 
@@ -177,6 +255,25 @@ mod tests {
 
     fn whole(source: SocketAddrV4, destination: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
         [&encode_header(source, destination, payload.len()), payload].concat()
+    }
+
+    #[test]
+    fn source_and_payload_are_read_in_both_families() {
+        let v6 = |text: &str| text.parse::<SocketAddrV6>().unwrap();
+        for (source, shown) in [
+            ("[2001:db8::1]:9995", "[2001:db8::1]:9995"),
+            ("[::ffff:192.0.2.1]:1", "192.0.2.1:1"),
+            ("[::1]:65535", "[::1]:65535"),
+        ] {
+            let packet = [&encode_ipv6_header(v6(source), v6("[::1]:2055"), 3)[..], &[1, 2, 3]].concat();
+            assert_eq!(source_and_payload(&packet), Some((shown.parse().unwrap(), &[1, 2, 3][..])));
+            // RFC 8200: version, payload length, next header, hop limit; RFC 768: ports, length.
+            assert_eq!(packet[..8], [0x60, 0, 0, 0, 0, 11, 17, 64]);
+            assert_eq!(packet[42..48], [0x08, 0x07, 0, 11, 0, 0]);
+            assert_eq!(source_and_payload(&packet[..47]), None);
+        }
+        let packet = whole(at([10, 9, 0, 2], 7), at([10, 9, 0, 1], 4791), &[5; 40]);
+        assert_eq!(source_and_payload(&packet), Some(("10.9.0.2:7".parse().unwrap(), &[5; 40][..])));
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub enum Layer {
     Arp,
     /// IPv4.
     Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// Neighbour discovery.
+    Ndp,
     /// UDP.
     Udp,
     /// InfiniBand transport headers, from the BTH on.
@@ -130,6 +134,8 @@ impl fmt::Display for Layer {
             Layer::Ethernet => "Ethernet",
             Layer::Arp => "ARP",
             Layer::Ipv4 => "IPv4",
+            Layer::Ipv6 => "IPv6",
+            Layer::Ndp => "neighbour discovery",
             Layer::Udp => "UDP",
             Layer::Roce => "RoCEv2",
             Layer::TelemetryReport => "Telemetry Report",

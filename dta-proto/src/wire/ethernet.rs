@@ -10,6 +10,8 @@ use super::{Error, Layer, Result, WireErrorKind};
 pub const HEADER_LEN: usize = 14;
 /// EtherType of IPv4.
 pub const TYPE_IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const TYPE_IPV6: u16 = 0x86dd;
 
 /// A MAC address, in written and wire order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

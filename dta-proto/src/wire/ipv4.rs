@@ -7,6 +7,7 @@ use core::net::Ipv4Addr;
 use core::ops::Deref;
 
 use super::error::saturating_u16;
+use super::ip::AddressPair;
 use super::{Error, Layer, Result, WireErrorKind, checksum};
 
 /// Length of a header without options.
@@ -101,6 +102,12 @@ impl<'a> Ipv4Header<'a> {
     #[inline]
     pub fn destination_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.0[16], self.0[17], self.0[18], self.0[19])
+    }
+
+    /// Source and destination.
+    #[inline]
+    pub fn addresses(&self) -> AddressPair {
+        AddressPair::V4 { source: self.source_address(), destination: self.destination_address() }
     }
 }
 

@@ -1,9 +1,9 @@
-//! UDP (RFC 768) over IPv4.
+//! UDP (RFC 768) over IPv4 and IPv6.
 
-use core::net::Ipv4Addr;
 use core::ops::Deref;
 
 use super::error::saturating_u16;
+use super::ip::AddressPair;
 use super::{Error, Layer, Result, WireErrorKind, checksum, ipv4};
 
 /// Length of the header.
@@ -89,13 +89,14 @@ impl<'a> UdpPacket<'a> {
         self.payload
     }
 
-    /// Checks the checksum, if present, for a datagram between these addresses.
+    /// Checks the checksum, if present, for a datagram between these addresses. It may be absent over IPv6, too: RoCEv2 has
+    /// a checksum of its own.
     #[inline]
-    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<()> {
+    pub fn verify_checksum(&self, addresses: &AddressPair) -> Result<()> {
         if self.checksum_field() == 0 {
             return Ok(());
         }
-        let sum = pseudo_header(src, dst, self.length_field());
+        let sum = addresses.pseudo_header_sum(ipv4::PROTOCOL_UDP, self.length_field());
         let sum = checksum::add(checksum::add(sum, self.header.0), self.payload);
         if checksum::fold_checksum(sum) == 0 {
             Ok(())
@@ -103,18 +104,22 @@ impl<'a> UdpPacket<'a> {
             Err(err("checksum", 6, WireErrorKind::Checksum))
         }
     }
-}
 
-fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, length: u16) -> u32 {
-    let sum = checksum::add(checksum::add(0, &src.octets()), &dst.octets());
-    sum + u32::from(ipv4::PROTOCOL_UDP) + u32::from(length)
+    /// Whether the checksum field holds the sum of the pseudo header alone: the sender left the rest to its device, but
+    /// the path had none (a veth pair, a virtual machine's network). It then proves nothing.
+    #[inline]
+    pub fn is_checksum_pending(&self, addresses: &AddressPair) -> bool {
+        let sum = addresses.pseudo_header_sum(ipv4::PROTOCOL_UDP, self.length_field());
+        self.checksum_field() == !checksum::fold_checksum(sum)
+    }
 }
 
 /// The checksum field of a datagram with `ports` and `payload` between these addresses. Never 0, which means
 /// none.
-pub fn compute_checksum(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
+pub fn compute_checksum(addresses: &AddressPair, src_port: u16, dst_port: u16, payload: &[u8]) -> u16 {
     let length = saturating_u16(payload.len() + HEADER_LEN);
-    let sum = pseudo_header(src, dst, length) + u32::from(src_port) + u32::from(dst_port) + u32::from(length);
+    let sum = addresses.pseudo_header_sum(ipv4::PROTOCOL_UDP, length);
+    let sum = sum + u32::from(src_port) + u32::from(dst_port) + u32::from(length);
     match checksum::fold_checksum(checksum::add(sum, payload)) {
         0 => 0xffff,
         sum => sum,
@@ -148,10 +153,11 @@ impl UdpRepr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
-    const SRC: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
-    const DST: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 2);
+    const ENDS: AddressPair =
+        AddressPair::V4 { source: Ipv4Addr::new(192, 168, 1, 1), destination: Ipv4Addr::new(192, 168, 1, 2) };
     const BYTES: [u8; 12] = [0xbf, 0x00, 0x00, 0x35, 0x00, 0x0c, 0x12, 0x4d, 0xaa, 0x00, 0x00, 0xff];
 
     fn repr() -> UdpRepr {
@@ -172,7 +178,7 @@ mod tests {
         let packet = UdpPacket::new_checked(&BYTES).unwrap();
         assert_eq!(parse(&packet), repr());
         assert_eq!(packet.payload(), [0xaa, 0, 0, 0xff]);
-        assert_eq!(packet.verify_checksum(SRC, DST), Ok(()));
+        assert_eq!(packet.verify_checksum(&ENDS), Ok(()));
     }
 
     #[test]
@@ -180,17 +186,17 @@ mod tests {
         let mut buffer = [0xa5; HEADER_LEN];
         repr().encode_into(&mut buffer);
         assert_eq!(buffer, BYTES[..HEADER_LEN]);
-        assert_eq!(compute_checksum(SRC, DST, 48896, 53, &BYTES[8..]), 0x124d);
+        assert_eq!(compute_checksum(&ENDS, 48896, 53, &BYTES[8..]), 0x124d);
     }
 
     #[test]
     fn checksum_zero_means_none_and_is_sent_as_ones() {
         let mut bytes = BYTES;
         bytes[6..8].fill(0);
-        assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(SRC, DST), Ok(()));
+        assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(&ENDS), Ok(()));
         // A payload that is the complement of the rest sums to zero.
-        let rest = !compute_checksum(SRC, DST, 1, 2, &[0, 0]);
-        assert_eq!(compute_checksum(SRC, DST, 1, 2, &(!rest).to_be_bytes()), 0xffff);
+        let rest = !compute_checksum(&ENDS, 1, 2, &[0, 0]);
+        assert_eq!(compute_checksum(&ENDS, 1, 2, &(!rest).to_be_bytes()), 0xffff);
     }
 
     #[test]
@@ -208,14 +214,14 @@ mod tests {
         let mut bytes = BYTES;
         bytes[9] ^= 1;
         let packet = UdpPacket::new_checked(&bytes).unwrap();
-        assert_eq!(packet.verify_checksum(SRC, DST), Err(err("checksum", 6, WireErrorKind::Checksum)));
+        assert_eq!(packet.verify_checksum(&ENDS), Err(err("checksum", 6, WireErrorKind::Checksum)));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(packet) = UdpPacket::new_checked(&bytes) {
-                let _ = packet.verify_checksum(SRC, DST);
+                let _ = packet.verify_checksum(&ENDS);
                 let mut again = [0xa5; HEADER_LEN];
                 parse(&packet).encode_into(&mut again);
                 prop_assert_eq!(&again[..], &bytes[..HEADER_LEN]);
@@ -223,20 +229,23 @@ mod tests {
         }
 
         #[test]
-        fn computed_checksums_check(src: [u8; 4], dst: [u8; 4], ports: (u16, u16),
+        fn computed_checksums_check(source: u128, destination: u128, is_ipv6: bool, ports: (u16, u16),
                                     payload in proptest::collection::vec(any::<u8>(), 0..100), flip: usize) {
-            let (src, dst) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
-            let checksum = compute_checksum(src, dst, ports.0, ports.1, &payload);
+            let ends = match is_ipv6 {
+                false => AddressPair::V4 { source: (source as u32).into(), destination: (destination as u32).into() },
+                true => AddressPair::V6 { source: source.into(), destination: destination.into() },
+            };
+            let checksum = compute_checksum(&ends, ports.0, ports.1, &payload);
             let repr = UdpRepr { src_port: ports.0, dst_port: ports.1, checksum, payload_len: payload.len() as u16 };
             let mut header = [0xa5; HEADER_LEN];
             repr.encode_into(&mut header);
             let mut bytes = header.to_vec();
             bytes.extend(&payload);
-            prop_assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(src, dst), Ok(()));
+            prop_assert_eq!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(&ends), Ok(()));
             if !payload.is_empty() {
                 let bit = flip % (payload.len() * 8);
                 bytes[HEADER_LEN + bit / 8] ^= 1 << (bit % 8);
-                prop_assert!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(src, dst).is_err());
+                prop_assert!(UdpPacket::new_checked(&bytes).unwrap().verify_checksum(&ends).is_err());
             }
         }
     }

@@ -16,7 +16,6 @@ const CALL: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentsFile {
-    /// TLS files, for all of them.
     tls: Option<AgentsFileTls>,
     #[serde(default)]
     pub agent: Vec<AgentEntry>,
@@ -47,9 +46,6 @@ pub struct AgentEntry {
 
 impl AgentsFile {
     /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// What is wrong, with its line.
     pub fn load(path: &Path) -> Result<Self> {
         Self::parse(&config_file::read(path, "the agents")?, path)
     }

@@ -7,7 +7,7 @@ use std::future::Future;
 
 use anyhow::{Result, ensure};
 use dta_cli::table::{Cell, Colour, OutputStyle, TextTable};
-use dta_proto::control::{AgentStatus, TraceWanted};
+use dta_proto::control::{AgentStatus, TraceSettings};
 use dta_proto::trace::HOPS;
 use dta_reporter::packet_trace::filter;
 use dta_reporter::packet_trace::point::At;
@@ -43,7 +43,6 @@ pub struct AgentTraces {
     pub version: String,
     /// The destination of its reports.
     pub translator: String,
-    /// Whether it traces as configured.
     pub configured: bool,
     /// The packet filter; empty = all packets.
     pub filter: String,
@@ -117,7 +116,6 @@ pub async fn query_agents(file: &AgentsFile) -> Vec<AgentAnswer> {
     with_addresses(file, fetch_statuses(file).await)
 }
 
-/// Resets all agents to their configurations.
 pub async fn reset_agents(file: &AgentsFile) -> Vec<AgentAnswer> {
     let calls = file.agent.iter().map(|agent| {
         let options = file.client_options(agent);
@@ -151,7 +149,7 @@ fn settings_per_agent(
     file: &AgentsFile,
     change: &TraceChange,
     answers: &[Answer],
-) -> Result<Vec<TraceWanted>> {
+) -> Result<Vec<TraceSettings>> {
     let mut next = 0;
     let mut all = Vec::new();
     for (agent, answer) in file.agent.iter().zip(answers) {
@@ -174,7 +172,7 @@ fn settings_per_agent(
             agent.address,
             next.saturating_sub(1)
         );
-        all.push(TraceWanted {
+        all.push(TraceSettings {
             at,
             filter: change.filter.clone().unwrap_or(has.filter),
             one_in: change.one_in.unwrap_or(has.one_in),
@@ -296,7 +294,7 @@ mod tests {
     }
 
     fn has(at: &[&str], filter: &str) -> Answer {
-        let trace = TraceWanted {
+        let trace = TraceSettings {
             at: at.iter().map(ToString::to_string).collect(),
             filter: filter.into(),
             one_in: 8,

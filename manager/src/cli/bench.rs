@@ -17,13 +17,13 @@ use serde::Serialize;
 #[command(after_help = "\
 Each figure is compared with its floor, the same memory accesses and checksums with nothing else, measured in turns with it; the fastest turn of each counts. The ratio decides: other machines have other floors. Build with --release.
 
-Benchmarks: translator, nic, nic-small, chain, workers, query, tail, flows, sflow, ask, loopback, ring, no-ring, reports, reports-plain, history-write, history-nic, history-query, history-key, history-series, nic-file. `memory` runs only when it is named: a long run that watches the memory of the processes.
+Benchmarks: translator, nic, nic-small, chain, workers, query, tail, alerts, flows, flows-distinct, sflow, flows-top, flows-one, ask, loopback, ring, no-ring, reports, reports-plain, history-write, history-nic, history-query, history-key, history-series, nic-file, page. `memory` runs only when it is named: a long run that watches the memory of the processes.
 
---nic rxe compares the software NIC with the kernel's soft-RoCE, on the same frames from the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; run nothing else. Frames by UDP sockets to soft-RoCE in runs are compared with single ones (runs/plain). --nic soft compares sender and software NIC by AF_XDP (xdp) with both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
+--nic rxe compares the software NIC with the kernel's soft-RoCE, on the same frames from the same veth pair (uc-write-8, uc-write-64, rc-write-8, rc-write-64, rc-fetch-add). CPU time is the whole machine's, less that of sending the same frames to nobody; run nothing else. Frames by UDP sockets to soft-RoCE in runs are compared with single ones (runs/plain). A translator that posts its operations to soft-RoCE (uc-report, rc-report, rc-increment) is compared with one that sends them as raw frames (posted/frames), with and without the CPU time of softirqs, in which soft-RoCE works. --nic soft compares sender and software NIC by AF_XDP (xdp) with both by AF_PACKET (soft). Both need root, and the first a kernel with rdma_rxe and a build with libibverbs.
 
 --int measures Telemetry Reports of INT v1.0 with 3 and with 6 hops of all fields, of 100 and of 100,000 flows, from frame to memory on one core, in nanoseconds per report. The floor of int-unchanged is reading the reports and one load per value, that of int-changed and int-always (each value is written with each report) reading them and as many key-writes. int-loopback receives the reports of int-changed from a socket, and a NIC in another thread executes their frames from shared memory; its floor is the same datagrams received and discarded.
 
---wire measures reporter, translator and collector as three processes in two network namespaces, so that reports and frames cross a veth pair: in runs, in runs that are cut before they cross it (with and without GRO behind it), with frames one by one, and by AF_XDP. Its floor is that of `ring`. Needs root.
+--wire measures reporter, translator and collector as three processes in two network namespaces, so that reports and frames cross a veth pair: in runs, in runs that are cut before they cross it (with and without GRO behind it), with frames one by one, and by AF_XDP. Its floor is that of `ring`. wire-reports-xdp measures reports that come singly over such a pair, taken by AF_XDP; its floor is the same by a socket. wire-int-unchanged measures INT reports that say nothing new, which the program at the interface drops; its floor is the same by a socket. Needs root.
 
 --cluster measures queries of two collectors that find each other in etcd (ask-cluster), and starts a node of it: install etcd-server, and build with the feature etcd.
 
@@ -131,11 +131,10 @@ impl Bench {
     }
 
     fn run_veth(&self, nic: NicKind) -> anyhow::Result<CommandStatus> {
-        self.check_selection(" with --nic", veth::CASES.map(|case| case.name))?;
+        self.check_selection(" with --nic", veth::case_names(nic))?;
         warn_of_debug();
         let length = if self.quick { Length::QUICK } else { Length::FULL };
-        let rows =
-            veth::run(nic, &length, |name| self.is_selected(name), |case| eprintln!("{} …", case.what))?;
+        let rows = veth::run(nic, &length, |name| self.is_selected(name), |what| eprintln!("{what} …"))?;
         self.print_figures(&rows, |rows| veth::render_figures(rows, OutputStyle::for_stdout()))?;
         Ok(CommandStatus::from_check(!rows.iter().any(|row| row.is_soft_slower() || row.is_xdp_slower())))
     }

@@ -1,6 +1,8 @@
 //! The command line.
 
+mod alerts_truth;
 mod bench;
+mod demo;
 mod doctor;
 mod make_capture;
 mod replay;
@@ -18,6 +20,7 @@ use dta_testbed::{folder, processes};
 
 const AFTER_HELP: &str = "\
 Examples:
+  dta-manager demo                              look at a network in a browser
   dta-manager run-testbed                       a whole testbed on this machine
   dta-manager run-testbed --pcap traffic.pcap   the same on real traffic
   dta-manager run-testbed --faults drop=0.01    with losses, all accounted for
@@ -40,6 +43,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Simulate a small network and show it in a browser, until Ctrl-C
+    Demo(demo::Demo),
     /// Run a whole testbed on this machine and check every answer
     RunTestbed(run_testbed::RunTestbed),
     /// Send the DTA datagrams of a capture to a translator
@@ -48,6 +53,8 @@ enum Command {
     MakeCapture(make_capture::MakeCapture),
     /// Measure the data path, each figure against its floor
     Bench(bench::Bench),
+    /// Measure how well the default alert rules find what goes wrong
+    AlertsTruth(alerts_truth::AlertsTruthArgs),
     /// Show, set or reset what the agents of many hosts trace
     Trace(trace::TraceArgs),
     /// Simulate clusters of hundreds of collectors
@@ -87,10 +94,12 @@ pub fn main() -> ExitCode {
         }
     }
     dta_cli::program::run(arguments, FEATURES, |arguments: Arguments| match arguments.command {
+        Command::Demo(command) => command.run().map(ExitCode::from),
         Command::RunTestbed(command) => command.run(),
         Command::Replay(command) => command.run().map(ExitCode::from),
         Command::MakeCapture(command) => command.run().map(ExitCode::from),
         Command::Bench(command) => command.run().map(ExitCode::from),
+        Command::AlertsTruth(command) => command.run().map(ExitCode::from),
         Command::Trace(command) => command.run().map(ExitCode::from),
         Command::Simulate(command) => command.run().map(ExitCode::from),
         Command::Doctor(command) => command.run().map(ExitCode::from),

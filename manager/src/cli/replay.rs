@@ -48,7 +48,7 @@ pub(super) struct Replay {
 }
 
 #[derive(Serialize)]
-struct Replayed {
+struct ReplayResult {
     sent: u64,
     /// How many were to be sent.
     of: u64,
@@ -97,7 +97,7 @@ impl Replay {
             (None, None) => unreachable!("clap asks for --translator or --raw"),
         };
         bar.finish_and_clear();
-        let done = Replayed {
+        let done = ReplayResult {
             sent: sent.sent,
             of: load.packets.len() as u64 * self.times,
             seconds: sent.seconds,
@@ -110,7 +110,7 @@ impl Replay {
     }
 }
 
-fn describe_result(done: &Replayed, others: &str) -> String {
+fn describe_result(done: &ReplayResult, others: &str) -> String {
     let rate = format_short(done.sent as f64 / done.seconds.max(1e-9));
     let (sent, of) = (format_grouped(done.sent), format_count(done.of, "datagram", "datagrams"));
     let mut lines = vec![format!("{sent} of {of} sent in {:.3} s ({rate}/s)", done.seconds)];

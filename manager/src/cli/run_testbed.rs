@@ -13,7 +13,7 @@ use dta_testbed::bench::{CASES, Scale};
 use dta_testbed::bmv2;
 use dta_testbed::chaos::Chaos;
 use dta_testbed::daemons::ANY_PORT;
-use dta_testbed::ground::NicKind;
+use dta_testbed::ground::{FrameIp, FrameSender, NicKind};
 use dta_testbed::processes::unless_ended;
 use dta_testbed::run::{self, Flags, Testbed, TestbedOptions};
 use dta_testbed::show;
@@ -44,8 +44,13 @@ Epochs turn while traffic runs (docs/history.md); each is asked afterwards, from
 Left running, where the dashboard and other commands look for a collector:
   dta-manager run-testbed --keep --listen 127.0.0.1:40050
 
-Over real RDMA verbs (as root, on a kernel with rdma_rxe):
+Over IPv6, raw frames on a veth pair (as root):
+  dta-manager run-testbed --ip 6
+
+Over real RDMA verbs (as root, on a kernel with rdma_rxe); at both ends, where --faults acts on the wire between the devices:
   dta-manager run-testbed --nic rxe --transport rc
+  dta-manager run-testbed --nic rxe --translator-nic rxe --faults drop=0.1
+  dta-manager run-testbed --nic rxe --translator-nic rxe --ip 6
 
 Reporter and translator on bmv2 (as root, with simple_switch_grpc on PATH):
   dta-manager run-testbed --switch bmv2 --pcap traffic.pcap
@@ -84,7 +89,7 @@ pub(super) struct RunTestbed {
     /// them, once with each packet reported and then with default filters; needs root and
     /// simple_switch_grpc
     #[arg(long, value_enum, value_name = "TYPE", requires = "pcap", conflicts_with_all = [
-        "topology", "reports", "seed", "faults", "report_faults", "transport", "ring", "no_runs", "chaos_reports", "bench",
+        "topology", "reports", "seed", "faults", "report_faults", "transport", "translator_nic", "ip", "ring", "no_runs", "chaos_reports", "bench",
         "listen", "keep", "logs",
     ])]
     switch: Option<SwitchType>,
@@ -129,7 +134,6 @@ fn advance_bar(bar: &ProgressBar, so_far: u64, of: u64) {
     bar.set_position(so_far);
 }
 
-/// Types of switches of a testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SwitchType {
     /// bmv2's simple_switch_grpc
@@ -160,10 +164,12 @@ impl RunTestbed {
             };
             return self.run_on_bmv2(&options);
         }
-        let topology = match (&self.topology, self.flags.nic) {
-            (None, NicKind::Rxe) => Topology::parse_and_check(RXE, "topology of soft-RoCE"),
-            (path, _) => Topology::load(path.as_deref()),
+        let has_rxe = (self.flags.nic, self.flags.translator_nic) != (NicKind::Soft, FrameSender::Soft);
+        let topology = match &self.topology {
+            None if has_rxe => Topology::parse_and_check(RXE, "topology of soft-RoCE"),
+            path => Topology::load(path.as_deref()),
         };
+        self.check_sender()?;
         let topology = topology.map_err(dta_cli::misuse_error)?;
         if topology.has_reporter_switch() {
             return self.on_switches_there(topology);
@@ -211,6 +217,25 @@ impl RunTestbed {
         self.bench && !self.output.is_json()
     }
 
+    /// Options that do not fit a device that sends the translator's frames.
+    fn check_sender(&self) -> anyhow::Result<()> {
+        let refuse = |what: &str| Err(dta_cli::misuse_error(anyhow::anyhow!("{what}")));
+        let Flags { nic, translator_nic, faults, chaos, ip, .. } = &self.flags;
+        match translator_nic {
+            FrameSender::Soft => Ok(()),
+            FrameSender::Rxe if *nic != NicKind::Rxe && chaos.is_some() => {
+                refuse("--chaos with --translator-nic rxe needs a device at both ends: add --nic rxe")
+            }
+            FrameSender::Rxe if *nic != NicKind::Rxe && *ip == FrameIp::V6 => {
+                refuse("--ip 6 with --translator-nic rxe needs a device at both ends: add --nic rxe")
+            }
+            FrameSender::Rxe if !(faults.is_none() || faults.only_drop()) => refuse(
+                "with --translator-nic rxe, --faults acts on the wire, where only drops are counted: --faults drop=0.1",
+            ),
+            FrameSender::Rxe => Ok(()),
+        }
+    }
+
     /// Options that are not possible on other machines, or only there.
     fn check_machines(&self, topology: &Topology) -> anyhow::Result<()> {
         let refuse = |what: &str| Err(dta_cli::misuse_error(anyhow::anyhow!("{what}")));
@@ -225,6 +250,8 @@ impl RunTestbed {
         let here = [
             ("--chaos", self.flags.chaos.is_some()),
             ("--nic", self.flags.nic != NicKind::default()),
+            ("--ip", self.flags.ip != FrameIp::default()),
+            ("--translator-nic", self.flags.translator_nic != FrameSender::default()),
             ("--listen", self.listen != ANY_PORT),
         ];
         if let Some((flag, _)) = here.iter().find(|(_, given)| *given) {
@@ -264,9 +291,9 @@ impl RunTestbed {
         }
         match options.chaos {
             None => {}
-            Some(Chaos::RemoveDevice) => {
+            Some(Chaos::RemoveDevice | Chaos::RemoveSender) => {
                 return Err(dta_cli::misuse_error(anyhow::anyhow!(
-                    "--chaos remove-device is for a translator of software: leave --switch out"
+                    "--chaos remove-device and remove-sender are for a translator of software: leave --switch out"
                 )));
             }
             Some(_) if options.epochs.is_none() => {
@@ -281,7 +308,7 @@ impl RunTestbed {
         let runtime = build_runtime()?;
         let bar = named_progress_bar("packets");
         let run = bmv2::run(options, |sent, of| advance_bar(&bar, sent, of));
-        self.tell_of_switches(&runtime, run, &bar)
+        self.log_switches(&runtime, run, &bar)
     }
 
     /// A reporter switch, and everything else, on other machines.
@@ -308,11 +335,11 @@ impl RunTestbed {
         let runtime = build_runtime()?;
         let bar = named_progress_bar("packets");
         let run = bmv2::run_on_machines(&options, |sent, of| advance_bar(&bar, sent, of));
-        self.tell_of_switches(&runtime, run, &bar)
+        self.log_switches(&runtime, run, &bar)
     }
 
     /// Waits for a run of switches, whose packets `bar` shows, and prints the result.
-    fn tell_of_switches(
+    fn log_switches(
         &self,
         runtime: &tokio::runtime::Runtime,
         run: impl Future<Output = anyhow::Result<bmv2::SwitchRunOutcome>>,
@@ -369,7 +396,11 @@ impl RunTestbed {
             tries.push("--topology testbed/topologies/crowded.toml stores that are far too small");
         }
         tries.push("--keep                                     and look at it with the dashboard");
-        format!("Try next: dta-manager run-testbed\n  {}", tries.join("\n  "))
+        format!(
+            "Try next: dta-manager run-testbed\n  {}\nA network to look at in a browser:\n  {} demo",
+            tries.join("\n  "),
+            std::env::args().next().as_deref().unwrap_or("dta-manager")
+        )
     }
 }
 

@@ -54,9 +54,9 @@ pub(super) struct SizeArgs {
     /// Bytes of a list's entry
     #[arg(long, value_name = "BYTES", default_value = "16", help_heading = "Stores")]
     entry_len: u8,
-    /// Bytes of a list's batch: 16, 32, 64 or 128
+    /// Bytes of a list's batch: a power of two from 16 to 4096
     #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Stores")]
-    batch_len: u8,
+    batch_len: u16,
     /// Rows of a sketch
     #[arg(long, value_name = "N", default_value = "3", help_heading = "Stores")]
     rows: u8,

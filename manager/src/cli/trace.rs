@@ -70,15 +70,16 @@ impl TraceArgs {
         let at = points.then(|| self.at.into_iter().flatten().collect());
         let change = TraceChange { at, filter: self.filter, one_in: self.sample };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let told = runtime.block_on(async {
+        let answers = runtime.block_on(async {
             match (self.back, is_change) {
                 (true, _) => Ok(agents::reset_agents(&file).await),
                 (false, true) => agents::set(&file, &change).await.map_err(dta_cli::misuse_error),
                 (false, false) => Ok(agents::query_agents(&file).await),
             }
         })?;
-        self.output.print_document(&told, |told| agents::agents_table(told, OutputStyle::for_stdout()))?;
-        Ok(match agents::answered_and_attached(&told) {
+        self.output
+            .print_document(&answers, |answers| agents::agents_table(answers, OutputStyle::for_stdout()))?;
+        Ok(match agents::answered_and_attached(&answers) {
             (false, _) => CommandStatus::Failed,
             (true, attached) => CommandStatus::from_check(attached),
         })

@@ -16,6 +16,7 @@ pub fn examine_machine(root: &Path) -> Vec<Finding> {
         runs_of_reports(),
         runs_of_frames(),
         check_af_xdp(),
+        check_xdp_events(),
         check_cpu(root),
         check_cores(),
         hugepages(root),
@@ -67,14 +68,14 @@ fn runs_of_reports() -> Finding {
 
 /// Whether many RoCEv2 frames do, which takes a kernel that numbers them from 0, too.
 fn runs_of_frames() -> Finding {
-    let told = match dta_link::udp::numbers_from_zero() {
+    let text = match dta_link::udp::numbers_from_zero() {
         Ok(true) => return check_datagram_runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),
         Ok(false) => "the kernel does not number the datagrams of a message 0, 1, 2, …".to_owned(),
         Err(error) => error.to_string(),
     };
     Finding::new_note(
         RUNS_OF_FRAMES,
-        told,
+        text,
         "RoCEv2 frames leave one by one: each costs a pass through the kernel",
     )
 }
@@ -87,12 +88,12 @@ fn check_datagram_runs(check: &'static str, config: impl Fn(SocketAddr) -> UdpCo
         Ok(link) => link.run_use(),
         Err(error) => return Finding::new_problem(check, error.to_string(), "ip link set dev lo up"),
     };
-    let told = format!("{found} (UDP_SEGMENT, UDP_GRO)");
+    let text = format!("{found} (UDP_SEGMENT, UDP_GRO)");
     match found == RunUse::BOTH {
-        true => Finding::new_ok(check, told),
+        true => Finding::new_ok(check, text),
         false => Finding::new_note(
             check,
-            told,
+            text,
             format!(
                 "each {what} costs a pass through the kernel at both ends; Linux 5.0 and later can do better"
             ),
@@ -107,9 +108,23 @@ fn check_af_xdp() -> Finding {
             "AF_XDP",
             "sockets and programs are available; what an interface supports is logged when a link is opened on it",
         ),
-        Err(error) => {
-            Finding::new_note("AF_XDP", error.to_string(), "needed only for \"xdp:INTERFACE\" links")
-        }
+        Err(error) => Finding::new_note(
+            "AF_XDP",
+            error.to_string(),
+            "needed only for \"xdp:INTERFACE\", links and listeners",
+        ),
+    }
+}
+
+/// Whether a program can drop unchanged Telemetry Reports at an interface.
+fn check_xdp_events() -> Finding {
+    match dta_link::xdp::probe_events() {
+        Ok(()) => Finding::new_ok("events in XDP", "the program that drops unchanged reports can be loaded"),
+        Err(error) => Finding::new_note(
+            "events in XDP",
+            error.to_string(),
+            "needed only for INT listeners with \"events=kernel\": leave that out",
+        ),
     }
 }
 
@@ -355,13 +370,13 @@ fn check_memlock(root: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Level;
-    use super::super::tree::Tree;
+    use super::super::test_machine::TestMachine;
     use super::*;
 
     #[test]
     fn an_empty_machine_gives_advice_on_everything() {
-        for finding in examine_machine(Tree::new(&[]).root_path()) {
-            let of_the_kernel = ["loopback", "runs of reports", "runs of frames", "AF_XDP"];
+        for finding in examine_machine(TestMachine::new(&[]).root_path()) {
+            let of_the_kernel = ["loopback", "runs of reports", "runs of frames", "AF_XDP", "events in XDP"];
             if !["cores", "ports"].iter().chain(&of_the_kernel).any(|check| *check == finding.check) {
                 assert_ne!(finding.level, Level::Ok, "{finding:?}");
                 assert!(finding.advice.is_some(), "{finding:?}");
@@ -373,11 +388,11 @@ mod tests {
     fn hugepages_are_counted_and_missing_ones_advised() {
         let pool = "sys/kernel/mm/hugepages/hugepages-2048kB/";
         let (total, free) = (format!("{pool}nr_hugepages"), format!("{pool}free_hugepages"));
-        let good = Tree::new(&[(&total, "600\n"), (&free, "512\n")]).finding_of_check("hugepages");
+        let good = TestMachine::new(&[(&total, "600\n"), (&free, "512\n")]).finding_of_check("hugepages");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "512 of 600 pages of 2 MiB free"));
-        let used_up = Tree::new(&[(&total, "600\n"), (&free, "0\n")]).finding_of_check("hugepages");
+        let used_up = TestMachine::new(&[(&total, "600\n"), (&free, "0\n")]).finding_of_check("hugepages");
         assert_eq!(used_up.level, Level::Note);
-        let none = Tree::new(&[(&total, "0\n"), (&free, "0\n")]).finding_of_check("hugepages");
+        let none = TestMachine::new(&[(&total, "0\n"), (&free, "0\n")]).finding_of_check("hugepages");
         assert!(none.advice.unwrap().contains("vm.nr_hugepages"));
     }
 
@@ -386,7 +401,7 @@ mod tests {
         let level = |shared: &str, release: &str| {
             let folder = "sys/kernel/mm/transparent_hugepage/";
             let (enabled, of_files) = (format!("{folder}enabled"), format!("{folder}shmem_enabled"));
-            let tree = Tree::new(&[
+            let tree = TestMachine::new(&[
                 (&enabled, "always [madvise] never\n"),
                 (&of_files, shared),
                 ("proc/sys/kernel/osrelease", release),
@@ -411,15 +426,16 @@ mod tests {
     fn a_port_in_use_is_named() {
         let udp =
             "  sl  local_address rem_address   st\n   0: 0100007F:9C68 00000000:0000 07 00000000:00000000\n";
-        let finding = Tree::new(&[("proc/net/udp", udp)]).finding_of_check("ports");
+        let finding = TestMachine::new(&[("proc/net/udp", udp)]).finding_of_check("ports");
         assert_eq!(finding.found, "udp 40040 (DTA reports) is in use");
-        let other = Tree::new(&[("proc/net/udp", &udp.replace("9C68", "9C69"))]).finding_of_check("ports");
+        let other =
+            TestMachine::new(&[("proc/net/udp", &udp.replace("9C68", "9C69"))]).finding_of_check("ports");
         assert_eq!(other.level, Level::Ok);
     }
 
     #[test]
     fn capabilities_limits_and_buffers_are_read() {
-        let tree = Tree::new(&[
+        let tree = TestMachine::new(&[
             ("proc/self/status", "Name:\tx\nCapEff:\t0000000000002000\n"),
             (
                 "proc/self/limits",

@@ -9,7 +9,7 @@ mod rdma;
 pub mod session;
 mod show;
 #[cfg(test)]
-mod tree;
+mod test_machine;
 
 pub use checks::examine_machine;
 pub use show::{findings_table, machine_verdict, session_verdict};

@@ -77,7 +77,6 @@ impl CoreRates {
     }
 }
 
-/// What there is.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Machines {
     /// Cores of the collector's machine, and of the translator's
@@ -105,7 +104,6 @@ dta_proto::named! {
         Udp: "UDP sockets",
         /// Frames by AF_XDP to the software NIC.
         Xdp: "AF_XDP",
-        /// Frames by RDMA NIC.
         Rdma: "RDMA NIC",
         /// A P4 switch makes the frames, for an RDMA NIC.
         SwitchRdma: "P4 switch, RDMA NIC",
@@ -113,19 +111,15 @@ dta_proto::named! {
 }
 
 dta_proto::named! {
-    /// What limits a rate.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Bottleneck {
-        /// The link on which reports come.
         ReportLink: "report link",
         /// Taking reports from sockets: what comes from one reporter is one worker's.
         Reporters: "reporters",
-        /// The translator's cores.
         Translator: "translator",
         /// The link between translator and collector.
         FrameLink: "frame link",
-        /// The collector's cores.
         Collector: "collector",
         /// The cores of the one machine that has both.
         Cores: "cores",
@@ -136,7 +130,6 @@ dta_proto::named! {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     pub part: Bottleneck,
-    /// Reports per second.
     pub reports_per_second: f64,
 }
 

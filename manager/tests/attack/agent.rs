@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use dta_proto::control::agent_client::AgentClient;
-use dta_proto::control::{AgentStatusRequest, SetTraceRequest, TraceWanted};
+use dta_proto::control::{AgentStatusRequest, SetTraceRequest, TraceSettings};
 
 use crate::attacker::{Attack, How};
 use crate::common::daemon::Daemon;
@@ -81,7 +81,7 @@ async fn an_agent_answers_others_and_goes_on_to_trace() {
         let at = at.to_vec();
         call(
             "/dta.v1.Agent/SetTrace",
-            &SetTraceRequest { trace: Some(TraceWanted { at, filter, ..Default::default() }) },
+            &SetTraceRequest { trace: Some(TraceSettings { at, filter, ..Default::default() }) },
         )
     };
     let terms = || (0..800).fold("udp".to_owned(), |all, _| all + " or udp");

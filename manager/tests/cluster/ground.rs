@@ -626,8 +626,11 @@ fn collector(nodes: &Nodes, folder: PathBuf, id: &str, wiring: &Wiring) -> Child
     let memory = folder.join(id).display().to_string();
     let config = config.display().to_string();
     let arguments = ["serve", "--config", &config, "--listen", "127.0.0.1:0"];
-    let own = ["--memory", &memory, "--metrics", "127.0.0.1:0", "--id", id];
-    daemon("__collector", &[&arguments[..], &own].concat(), folder.join(format!("{id}.log"))).0
+    let own = ["--memory", &memory, "--metrics", "127.0.0.1:0", "--web", "127.0.0.1:0", "--id", id];
+    let (child, ready) =
+        daemon("__collector", &[&arguments[..], &own].concat(), folder.join(format!("{id}.log")));
+    std::fs::write(folder.join(format!("{id}.page")), ready["web"].as_str().unwrap()).unwrap();
+    child
 }
 
 /// Starts a program, and waits until it is ready.

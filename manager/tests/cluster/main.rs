@@ -16,6 +16,7 @@ mod common;
 
 mod ground;
 mod lists;
+mod pages;
 mod relay;
 mod scrape;
 mod switched;
@@ -39,6 +40,7 @@ fn two_collectors_become_three_and_two_again() {
     ground.check_now("three collectors");
     ground.check_commands(3);
     ground.check_scraped();
+    ground.check_pages();
 
     // Not in a hurry: it loses what it has when an epoch begins, and then ends.
     ground.placement("drain", &["c"]);

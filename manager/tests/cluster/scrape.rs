@@ -40,7 +40,7 @@ impl Ground {
         );
         let size = view.collectors.len();
         for (id, at) in found {
-            let page = get(&at);
+            let page = get(&at, "/metrics");
             for gauge in [
                 "dta_collector_in_cluster 1".to_owned(),
                 format!("dta_collector_cluster_size {size}"),
@@ -55,9 +55,10 @@ impl Ground {
     }
 }
 
-fn get(at: &str) -> String {
+/// The answer of a server to a request, with its head.
+pub(crate) fn get(at: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     page

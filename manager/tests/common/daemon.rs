@@ -50,6 +50,16 @@ impl Daemon {
         most.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
+    /// Sends it SIGHUP.
+    pub fn hang_up(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    }
+
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Sends it SIGTERM, and waits until it has ended, for `patience` at most: how it did, and how long that took.
     pub fn terminate(mut self, patience: Duration) -> (ExitStatus, Duration) {
         let pid = rustix::process::Pid::from_child(&self.child);

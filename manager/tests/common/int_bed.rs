@@ -1,5 +1,6 @@
 //! A collector and a translator that takes Telemetry Reports of INT or flow exports, as processes of a test.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,15 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits while much is in the socket at this address: it would overflow while the translator is not scheduled.
 pub fn until_room(to: SocketAddrV4) {
-    while netstat::socket_backlog(to).unwrap().expect("it listens") > 1 << 16 {
+    // The kernel lists sockets in pieces: one may be left out while others come and go.
+    let mut unlisted = 0;
+    loop {
+        match netstat::socket_backlog(to).unwrap() {
+            Some(waiting) if waiting <= 1 << 16 => return,
+            Some(_) => unlisted = 0,
+            None => unlisted += 1,
+        }
+        assert!(unlisted < 100, "nothing listens at {to}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -31,12 +40,18 @@ pub struct Setup<'a> {
     pub dialects: &'a [&'a str],
     /// Whether there is a listener for flow exports.
     pub flows: bool,
+    /// The collector's file of names; empty: the usual one.
+    pub names: &'a str,
     /// More tables of the collector's configuration.
     pub collector: &'a str,
     /// TCP port of the collector and UDP port of its NIC; 0: any.
     pub ports: [u16; 2],
+    /// Where the translator takes reports; `None`: at a port of loopback.
+    pub listen: Option<&'a str>,
     /// More keys of `[translator]`, and tables below it.
     pub translator: &'a str,
+    /// More arguments of the translator.
+    pub arguments: &'a [&'a str],
 }
 
 /// Both, on ports of their own.
@@ -59,16 +74,19 @@ impl IntBed {
     pub async fn start_in(folder: tempfile::TempDir, setup: &Setup<'_>) -> IntBed {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let [listen, nic] = setup.ports;
+        let names =
+            if setup.names.is_empty() { String::new() } else { format!("names = \"{}\"\n", setup.names) };
         let file = format!(
-            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n[soft]\nport = {nic}\n{}\n",
+            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n{names}[soft]\nport = {nic}\n{}\n",
             path("memory"),
             setup.collector
         );
         std::fs::write(path("collector.toml"), file).unwrap();
         let collector = start_collector(folder.path());
         let file = format!(
-            "[translator]\nname = \"int\"\nlisten = \"127.0.0.1:0\"\ncontrol = \"127.0.0.1:0\"\n\
+            "[translator]\nname = \"int\"\nlisten = \"{}\"\ncontrol = \"127.0.0.1:0\"\n\
              collector = \"http://{}\"\nsource = \"{}\"\nsource_port = 0\n{}\n",
+            setup.listen.unwrap_or("127.0.0.1:0"),
             collector.said("listen"),
             source(),
             setup.translator
@@ -84,6 +102,7 @@ impl IntBed {
         if setup.flows {
             arguments.extend(["--flows", "udp://127.0.0.1:0"]);
         }
+        arguments.extend(setup.arguments);
         let translator = Daemon::start(&arguments);
         let client = client_of(&collector);
         let control = translator::RemoteTranslator::connect_lazy(translator.said("control")).unwrap();
@@ -176,6 +195,13 @@ impl Counted {
         counter(&self.translator, "translator/", name)
     }
 
+    /// All of the translator's own by their names.
+    pub fn all_own(&self) -> BTreeMap<String, u64> {
+        let node =
+            self.translator.iter().find(|node| node.node.starts_with("translator/")).expect("it counts");
+        node.counters.iter().map(|counter| (counter.name.clone(), counter.value)).collect()
+    }
+
     /// Of the translator, as the collector has it.
     pub fn told(&self, name: &str) -> u64 {
         counter(&self.collector, "translator/", name)
@@ -184,6 +210,11 @@ impl Counted {
     /// Of the collector itself.
     pub fn collector(&self, name: &str) -> u64 {
         counter(&self.collector, "collector", name)
+    }
+
+    /// Of the NIC.
+    pub fn nic(&self, name: &str) -> u64 {
+        counter(&self.collector, "nic/", name)
     }
 
     /// Whether this many Telemetry Reports became primitives, and nothing waits in the translator.

@@ -19,14 +19,20 @@ pub fn run(line: &str) -> String {
 
 impl Namespaces {
     pub fn make() -> Self {
+        Self::with_queues(1)
+    }
+
+    /// The same with so many queues at each end of the pair.
+    pub fn with_queues(queues: u32) -> Self {
         // Tests run in parallel.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let all = Self(["a", "b"].map(|end| format!("dta-{}-{number}{end}", std::process::id())));
         let [a, b] = &all.0;
+        let many = format!("numrxqueues {queues} numtxqueues {queues}");
         run(&format!(
             "ip netns add {a} && ip netns add {b} && ip -n {a} link set lo up && ip -n {b} link set lo up \
-             && ip -n {a} link add va type veth peer name vb netns {b} \
+             && ip -n {a} link add va {many} type veth peer name vb {many} netns {b} \
              && ip -n {a} addr add 10.98.0.1/24 dev va && ip -n {b} addr add 10.98.0.2/24 dev vb \
              && ip -n {a} link set va up && ip -n {b} link set vb up"
         ));

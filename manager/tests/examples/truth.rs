@@ -50,6 +50,8 @@ const fn beside(beside: &'static [(&'static str, &'static str)], known: Known) -
     Known { beside, ..known }
 }
 
+const HOURS: &str =
+    "it takes minutes in a debug build; testbed/src/scenario/alert_truth.rs is tested on one episode";
 const EVENTS: &str = "it needs reports of INT switches; manager/tests/ask.rs replays captures of them";
 /// Bytes of a flow, and its key in a list, as a switch reports one that it has not seen before.
 const KEY_ENTRY: &str = "\
@@ -70,6 +72,7 @@ dta-collector web --collector 127.0.0.1:40050 --listen 127.0.0.1:40059 >/dev/nul
 until curl -sf http://127.0.0.1:40059/api/v1/stores; do kill -0 $page || exit 1; sleep 0.1; done
 kill $page";
 const CLUSTER_BENCH: &str = "it needs etcd: manager/tests/bench.rs runs it";
+const NVIDIA: &str = "it needs a NIC of NVIDIA";
 const GUEST: &str = "it needs the guest with soft-RoCE: make rxe runs its tests";
 const P4: &str = "it needs a P4 switch: translator-ctl/tests/bmv2.rs runs it";
 const REPORTER: &str = "it needs a P4 switch: translator-ctl/tests/p4/reporter.rs runs it";
@@ -82,6 +85,8 @@ const GOOD: &[&str] = &["unexplained"];
 const AGENT_FILES: &str = "dta-reporter config --example > agent.toml
 printf '[[agent]]\naddress = \"127.0.0.1:40054\"\nat = [\"iface:lo\"]\n' > agents.toml";
 const AN_AGENT: &[(&str, &str)] = &[("dta-reporter agent --config agent.toml", "\"ready\":true")];
+/// A test of alert rules.
+const ALERT_TESTS: &str = "printf '[[test]]\nname = \"a flood\"\nexpect = [ { rule = \"syn-flood\" } ]\n[[test.records]]\nto = \"40s\"\nvalues = { dst = \"192.0.2.7\", protocol = \"tcp\", tcp-flags = \"syn\", packets = 5000 }\n' > tests.toml";
 const CHAOS: &str = "manager/tests/chaos.rs runs it, and judges each counter";
 const BENCH: &str = "as short as it can be, as this is a debug build; its figures mean nothing here";
 const SERVE: &[(&str, &str)] = &[("dta-collector serve", "\"listen\"")];
@@ -367,7 +372,16 @@ fn own() -> Vec<Known> {
         NotHere(CLUSTER),
     ),
     alone("dta-collector query key-write --store flows 0123 --cluster etcd://10.0.0.1:2379", NotHere(CLUSTER)),
-    alone("dta-collector serve --device mlx5_0", NotHere("it needs a NIC of NVIDIA")),
+    alone("dta-collector serve --device mlx5_0", NotHere(NVIDIA)),
+    alone("dta-collector serve --device mlx5_0 --listen 192.0.2.1:40050 --insecure", NotHere(NVIDIA)),
+    alone(
+        "dta-translator run --device mlx5_0 --collector 192.0.2.1:40050 --listen 192.0.2.2:40040",
+        NotHere(NVIDIA),
+    ),
+    alone(
+        "dta-translator run --device mlx5_2 --collector 192.0.2.1:40050 --listen 192.0.2.2:40040 --workers 4",
+        NotHere(NVIDIA),
+    ),
     with(
         "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=ca 2>/dev/null
          openssl req -newkey rsa:2048 -nodes -keyout c.key -out c.csr -subj /CN=c 2>/dev/null
@@ -613,6 +627,22 @@ fn own() -> Vec<Known> {
         ),
     ),
     alone(
+        "dta-translator run --listen xdp:eth1 --int xdp:eth1 --flows xdp:eth1",
+        Instead(
+            "dta-translator check-config --listen xdp:eth1 --int xdp:eth1 --flows xdp:eth1",
+            &["xdp:eth1:40040", "xdp:eth1:32766", "xdp:eth1:2055"],
+            "it needs an interface; manager/tests/xdp.rs has one",
+        ),
+    ),
+    alone(
+        "dta-translator run --int 'xdp:eth1?events=kernel'",
+        Instead(
+            "dta-translator check-config --int 'xdp:eth1?events=kernel'",
+            &["xdp:eth1:32766", "events=kernel"],
+            "it needs an interface; manager/tests/xdp.rs has one",
+        ),
+    ),
+    alone(
         "dta-translator run --link eth1 --source 10.9.0.2 --collector 10.9.0.1:40050",
         NotHere("it needs an interface towards an RDMA NIC; the guest's tests have one"),
     ),
@@ -633,6 +663,23 @@ fn own() -> Vec<Known> {
     alone(
         "dta-manager run-testbed --bench",
         Instead("dta-manager run-testbed --bench --reports 20000", GOOD, FEWER),
+    ),
+    alone("dta-manager alerts-truth", NotHere(HOURS)),
+    alone("dta-manager alerts-truth --seeds 10", NotHere(HOURS)),
+    alone("dta-manager alerts-truth --pcap traffic.pcap", NotHere(HOURS)),
+    alone("dta-manager demo", Shows(&["A network of 12 switches reports", "What goes wrong meanwhile:"])),
+    alone(
+        "dta-manager demo --for 5m",
+        Instead("dta-manager demo --for 2s", &["What goes wrong meanwhile:", "Sent:"], "five minutes are long"),
+    ),
+    alone("dta-manager demo --listen 127.0.0.1:40050", Serves("dta-collector stores", &["flow-records", "int-events"])),
+    alone(
+        "dta-manager demo --keep demo-files",
+        Instead(
+            "dta-manager demo --for 2s --keep demo-files; ls demo-files",
+            &["Sent:", "collector.log", "memory"],
+            "it goes on",
+        ),
     ),
     alone("dta-manager run-testbed", Instead("dta-manager run-testbed --reports 20000", GOOD, FEWER)),
     with(
@@ -681,7 +728,13 @@ fn own() -> Vec<Known> {
         "dta-manager run-testbed --transport rc --reports 1000000",
         Instead("dta-manager run-testbed --transport rc --reports 20000", GOOD, FEWER),
     ),
+    alone(
+        "dta-manager run-testbed --ip 6",
+        Instead("dta-manager run-testbed --ip 6 --reports 20000", GOOD, FEWER),
+    ),
     alone("dta-manager run-testbed --nic rxe --transport rc", NotHere(GUEST)),
+    alone("dta-manager run-testbed --nic rxe --translator-nic rxe --faults drop=0.1", NotHere(GUEST)),
+    alone("dta-manager run-testbed --nic rxe --translator-nic rxe --ip 6", NotHere(GUEST)),
     alone(
         "dta-manager run-testbed --topology testbed/topologies/crowded.toml",
         Instead("dta-manager run-testbed --topology testbed/topologies/crowded.toml --reports 20000", GOOD, FEWER),
@@ -894,6 +947,32 @@ fn own() -> Vec<Known> {
             Serves("dta-translator stats -o json", &["flows.datagrams"]),
         ),
     ),
+    up("dta-collector flows --since -5m", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --at -10m", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --group dst-as,in-if --by packets -n 20", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --since -5m --group dst-as,in-if --by packets -n 20", Says(&["0 groups of 0 records"])),
+    up(
+        "dta-collector flows --group src -w 'dst-port = 443 and not src in 10.0.0.0/8'",
+        Says(&["0 groups of 0 records"]),
+    ),
+    up(
+        "dta-collector flows --group src --where 'dst-port = 443 and exporter = 192.0.2.1 and not src in 10.0.0.0/8'",
+        Says(&["0 groups of 0 records"]),
+    ),
+    up("dta-collector flows --group exporter --per 10s --since -1m", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --group exporter --since -1m --per 10s", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --group total -w 'dst = 192.0.2.7'", Says(&["0 groups of 0 records"])),
+    up("dta-collector flows --group total --where 'dst = 192.0.2.7' --csv", Says(&["bytes,packets,flows"])),
+    up("dta-collector alerts", Says(&["0 alerts of 18 rules firing"])),
+    up("dta-collector alerts -o json", Says(&["\"rules\": 18", "\"alerts\": []", "\"transitions\": []"])),
+    with(
+        "dta-collector config --example > collector.toml",
+        alone("dta-collector alerts check collector.toml", Says(&["syn-flood", "above 1.0k packets/s, in 30 s, by dst"])),
+    ),
+    with(
+        ALERT_TESTS,
+        alone("dta-collector alerts test tests.toml", Says(&["good a flood", "192.0.2.7 gets", "only open connections"])),
+    ),
     up("dta-collector top --by bytes -n 3", Says(&["No flow is known"])),
     alone(
         "dta-manager replay int-v1.0-three-reports.pcap --translator 127.0.0.1:54321 --port 54321",
@@ -1052,5 +1131,6 @@ fn own() -> Vec<Known> {
     alone("cargo run --release -p dta-proto --example compare", NotHere("it measures, and a debug build has nothing to tell")),
     alone("make fuzz", NotHere("it needs a nightly compiler")),
     alone("cargo build --release", NotHere(BUILDS)),
+    alone("cargo build --release -p dta-translator --features verbs", NotHere(BUILDS)),
     ]
 }

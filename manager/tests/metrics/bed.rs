@@ -1,5 +1,6 @@
-//! A collector and a translator that take captures of INT and are scraped.
+//! A collector and a translator that take captures of INT and exports of flows, and are scraped.
 
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use crate::common::int_bed::{Counted, IntBed, Setup, int_capture};
@@ -18,9 +19,16 @@ impl Bed {
 
     /// As [`Bed::start`], with more tables of the collector's configuration.
     pub(crate) async fn with(schema: &str, dialect: &str, more: &str) -> Bed {
+        Self::with_names(schema, dialect, more, "").await
+    }
+
+    /// As [`Bed::with`], with a file of names.
+    pub(crate) async fn with_names(schema: &str, dialect: &str, more: &str, names: &str) -> Bed {
         let collector = format!("[metrics]\nlisten = \"127.0.0.1:0\"\ntelemetry = \"{schema}\"\n{more}");
         let setup = Setup {
             dialects: &[dialect],
+            flows: true,
+            names,
             collector: &collector,
             translator: "metrics = \"127.0.0.1:0\"\nlease_seconds = 6",
             ..Setup::default()
@@ -42,6 +50,13 @@ impl Bed {
         true
     }
 
+    /// Sends records from an exporter, which counts one packet in so many.
+    pub(crate) fn send_flows(&self, exporter: &str, rate: u16, records: &[SentRecord]) {
+        let to: SocketAddrV4 = self.int.translator.ready["flows"][0].as_str().unwrap().parse().unwrap();
+        let socket = UdpSocket::bind((exporter, 0)).unwrap();
+        socket.send_to(&netflow_v5(rate, records), to).unwrap();
+    }
+
     /// Where both are scraped.
     pub(crate) fn addresses(&self) -> [String; 2] {
         let collector = self.int.collector.as_ref().expect("it runs");
@@ -58,4 +73,39 @@ impl Bed {
             page
         })
     }
+}
+
+/// A record of NetFlow v5, between ports of two hosts.
+#[derive(Clone, Copy)]
+pub(crate) struct SentRecord {
+    pub(crate) ports: [u16; 2],
+    pub(crate) protocol: u8,
+    /// By which it enters and leaves.
+    pub(crate) interfaces: [u16; 2],
+    pub(crate) packets: u32,
+    pub(crate) bytes: u32,
+}
+
+/// Traffic of two protocols through two interfaces.
+pub(crate) const RECORDS: [SentRecord; 3] = [
+    SentRecord { ports: [5000, 443], protocol: 6, interfaces: [1, 2], packets: 10, bytes: 9000 },
+    SentRecord { ports: [443, 5000], protocol: 6, interfaces: [2, 1], packets: 5, bytes: 400 },
+    SentRecord { ports: [53, 53], protocol: 17, interfaces: [1, 2], packets: 2, bytes: 130 },
+];
+
+/// A datagram of NetFlow v5 (Cisco, "NetFlow Export Datagram Format", version 5).
+fn netflow_v5(rate: u16, records: &[SentRecord]) -> Vec<u8> {
+    let mut bytes = [5, records.len() as u16].map(u16::to_be_bytes).concat();
+    bytes.resize(22, 0);
+    // The mode in the upper two bits.
+    bytes.extend((0x4000 | rate).to_be_bytes());
+    for record in records {
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes.extend(Ipv4Addr::UNSPECIFIED.octets());
+        bytes.extend(record.interfaces.map(u16::to_be_bytes).concat());
+        bytes.extend([record.packets, record.bytes, 0, 0].map(u32::to_be_bytes).concat());
+        bytes.extend(record.ports.map(u16::to_be_bytes).concat());
+        bytes.extend([0, 0, record.protocol, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    bytes
 }

@@ -15,7 +15,7 @@ mod prometheus;
 use std::net::TcpListener;
 use std::process::Command;
 
-use bed::Bed;
+use bed::{Bed, RECORDS};
 use common::MANAGER;
 use dta_proto::counter::{CounterKind, CounterNode};
 use dta_rpc::Ask as _;
@@ -78,6 +78,79 @@ async fn every_counter_of_both_daemons_is_a_metric() {
     ] {
         let begins: Vec<_> = page.lines().filter(|told| told.starts_with(&line[..12])).collect();
         assert!(begins.iter().any(|told| told.starts_with(line)), "no {line} among {begins:#?}");
+    }
+}
+
+/// The sums of what two exporters sent are those of the page, to the byte.
+#[tokio::test]
+async fn traffic_of_flow_records_is_summed_as_it_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = folder.path().join("names.toml");
+    std::fs::write(
+        &names,
+        "[switch.\"127.0.3.1\"]\nname = \"edge1\"\n[switch.\"127.0.3.1\".port]\n1 = \"lan\"\n",
+    )
+    .unwrap();
+    let bed = Bed::with_names("off", "auto", "", names.to_str().unwrap()).await;
+    const TIMES: u64 = 40;
+    for _ in 0..TIMES {
+        bed.send_flows("127.0.3.1", 1, &RECORDS);
+        bed.send_flows("127.0.3.2", 100, &RECORDS[2..]);
+    }
+    let (one, two) = ("exporter=\"127.0.3.1\",exporter_name=\"edge1\"", "exporter=\"127.0.3.2\"");
+    let lan = "interface=\"1\",interface_name=\"lan\"";
+    let flow = |sport: u16, dport: u16, protocol: &str, number: u8| {
+        format!(
+            "{{flow=\"10.0.0.1:{sport}->10.0.0.2:{dport}/{protocol}\",src=\"10.0.0.1\",sport=\"{sport}\",dst=\"10.0.0.2\",dport=\"{dport}\",proto=\"{number}\"}}"
+        )
+    };
+    let mut expected = vec![
+        (format!("exporter_records_total{{{one}}}"), 3),
+        (format!("exporter_records_total{{{two}}}"), 1),
+        (format!("exporter_bytes_total{{{one}}}"), 9530),
+        (format!("exporter_bytes_total{{{two}}}"), 13_000),
+        (format!("exporter_packets_total{{{one}}}"), 17),
+        (format!("exporter_packets_total{{{two}}}"), 200),
+    ];
+    for (interface, direction, bytes, packets) in [
+        (lan, "in", 9130, 12),
+        (lan, "out", 400, 5),
+        ("interface=\"2\"", "in", 400, 5),
+        ("interface=\"2\"", "out", 9130, 12),
+    ] {
+        let labels = format!("{{{one},{interface},direction=\"{direction}\"}}");
+        expected.push((format!("interface_bytes_total{labels}"), bytes));
+        expected.push((format!("interface_packets_total{labels}"), packets));
+    }
+    for (labels, bytes, packets) in [
+        (format!("{{{one},protocol=\"tcp\"}}"), 9400, 15),
+        (format!("{{{one},protocol=\"udp\"}}"), 130, 2),
+        (format!("{{{two},protocol=\"udp\"}}"), 13_000, 200),
+    ] {
+        expected.push((format!("protocol_bytes_total{labels}"), bytes));
+        expected.push((format!("protocol_packets_total{labels}"), packets));
+    }
+    // Of the flow that both exporters saw, the one with most bytes.
+    expected.push((format!("largest_flow_bytes{}", flow(53, 53, "udp", 17)), 13_000));
+    expected.push((format!("largest_flow_bytes{}", flow(5000, 443, "tcp", 6)), 9000));
+    let mut expected: Vec<_> = expected
+        .into_iter()
+        .map(|(series, value)| format!("dta_traffic_{series} {}", TIMES * value))
+        .collect();
+    expected.extend(
+        ["damaged", "missing", "overwritten"]
+            .map(|cause| format!("dta_traffic_missed_batches_total{{cause=\"{cause}\"}} 0")),
+    );
+    let begun = std::time::Instant::now();
+    loop {
+        let [page, _] = bed.pages();
+        let missing: Vec<_> =
+            expected.iter().filter(|line| !page.lines().any(|told| told == **line)).collect();
+        if missing.is_empty() {
+            break;
+        }
+        let told: Vec<_> = page.lines().filter(|line| line.starts_with("dta_traffic")).collect();
+        assert!(begun.elapsed() < common::int_bed::PATIENCE, "no {missing:#?} in {told:#?}");
     }
 }
 

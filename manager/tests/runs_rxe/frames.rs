@@ -129,7 +129,6 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
     let config = UdpConfig::roce_in_runs(SocketAddrV4::new(SWITCH, roce::PORT).into());
     let mut link = UdpLink::open(&config).expect("a socket");
     let mut far = PacketLink::open(&PacketConfig::new("vtx1", [roce::PORT])).expect("raw frames");
-    let destination = SocketAddrV4::new(COLLECTOR, roce::PORT);
     let (mut batch, mut answers) = (PacketBatch::new(BATCH), PacketBatch::new(BATCH));
     let mut psns = [0u32; 3];
     let mut sent = Sent::default();
@@ -139,7 +138,7 @@ fn send(region: &Region, to: &Registration, pairs: &[QueuePairInfo; 3]) -> Sent 
             let (qpn, psn) = (pairs[which].qpn, Psn::new(psns[which]));
             psns[which] += 1;
             let route = FrameRoute::new(SWITCH, COLLECTOR, qpn);
-            let addresses = Addresses { source: route.source(), destination, runs: true };
+            let addresses = Addresses::from_route(&route, true);
             if which == 2 {
                 let template = FetchAddTemplate::new(&route, qpn).expect("a template");
                 let slot = batch.add_datagram(template.frame_len(), addresses, 0);

@@ -1,14 +1,23 @@
 //! The tools of agents at `/mcp`.
 
+use std::sync::Arc;
+
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{ClientOptions, Spread, SpreadMember};
+use dta_web::{Access, WebOptions, WebPort};
 use serde_json::{Value, json};
 
-use crate::{WebBed, http};
+use crate::{WebBed, http, schema};
+
+fn call(bed: &WebBed, method: &str, parameters: Value) -> Value {
+    call_at(&bed.page, method, parameters)
+}
 
 /// The result of a method, or its error.
-fn call(bed: &WebBed, method: &str, parameters: Value) -> Value {
+fn call_at(page: &str, method: &str, parameters: Value) -> Value {
     let message = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": parameters }).to_string();
     let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-    let answer = http::request(&bed.page, "POST", "/mcp", &headers, &message).unwrap();
+    let answer = http::request(page, "POST", "/mcp", &headers, &message).unwrap();
     assert_eq!((answer.status, answer.header("content-type")), (200, "application/json"));
     let answer = answer.json();
     assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(7)));
@@ -28,7 +37,9 @@ async fn an_agent_finds_the_flow_and_its_path() {
     let names: Vec<&str> =
         tools["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert!(
-        ["health", "waterfall", "top", "flow", "events", "drops"].iter().all(|name| names.contains(name))
+        ["health", "waterfall", "top", "flow", "flows", "flows_columns", "events", "drops"]
+            .iter()
+            .all(|name| names.contains(name))
     );
     assert!(!names.iter().any(|name| name.contains("live")), "{names:?}");
 
@@ -57,4 +68,46 @@ async fn an_agent_finds_the_flow_and_its_path() {
     assert!(post(&"x".repeat(1 << 20)).is_none_or(|answer| answer.status == 413));
     let foreign = [("Origin", "http://attacker.example")];
     assert_eq!(http::request(&bed.page, "POST", "/mcp", &foreign, "{}").unwrap().status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_several_collectors_name_the_one_that_is_away() {
+    let Some(bed) = WebBed::start().await else { return };
+    // Nothing listens at port 1.
+    let away = "127.0.0.1:1";
+    let member = |address: &str| {
+        let ask = RemoteCollector::connect_lazy(&ClientOptions::without_tls(address)).unwrap();
+        SpreadMember { address: address.to_owned(), ask: Arc::new(ask) }
+    };
+    let options = WebOptions {
+        ask: Spread::new([bed.int.address(), away].map(member).to_vec()),
+        names: Arc::default(),
+        title: "both".into(),
+        version: "0",
+        access: Access::default(),
+        counters: Arc::default(),
+        own_notices: Arc::new(Vec::new),
+    };
+    let port = WebPort::open(&"127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+    let served = port.serve(options, None);
+    let page = served.address.to_string();
+    for path in ["waterfall", "stats", "stores", "health"] {
+        let answer = http::get(&page, &format!("/api/v1/{path}"));
+        assert_eq!((answer.status, answer.header("dta-unreachable")), (200, away), "{path}: {}", answer.body);
+    }
+    let members = http::get(&page, "/api/v1/members").json();
+    let members = members.as_array().unwrap();
+    members.iter().for_each(|member| schema::hold("member", member));
+    let addresses: Vec<_> = members.iter().map(|member| member["address"].as_str().unwrap()).collect();
+    assert_eq!(addresses, [bed.int.address(), away]);
+    assert_eq!((&members[0]["unreachable"], &members[0]["sessions"]), (&Value::Null, &json!(1)));
+    assert!(members[1]["unreachable"].is_string() && members[1]["stores"] == json!([]), "{members:#?}");
+    // What may be at the other one is refused, with its address.
+    let refused = http::get(&page, "/api/v1/sources");
+    assert_eq!(refused.status, 503);
+    assert!(refused.json()["detail"].as_str().unwrap().contains(away), "{}", refused.body);
+    let result = call_at(&page, "tools/call", json!({ "name": "waterfall", "arguments": {} }));
+    let answer: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(answer["unreachable"], json!([away]), "{answer}");
+    assert_eq!(http::get(&bed.page, "/api/v1/stats").header("dta-unreachable"), "");
 }

@@ -9,7 +9,10 @@ mod schema;
 mod agents;
 mod attack;
 mod browser;
+mod flows;
 mod http;
+mod large;
+mod outside;
 mod pages;
 
 use std::process::Command;
@@ -32,6 +35,11 @@ struct WebBed {
 impl WebBed {
     /// `None` where there are no captures.
     async fn start() -> Option<WebBed> {
+        Self::start_at("127.0.0.1:0").await
+    }
+
+    /// The same with the page at an address.
+    async fn start_at(listen: &str) -> Option<WebBed> {
         let capture = int_capture(CAPTURE)?;
         let folder = tempfile::tempdir().unwrap();
         // The stores that there are without a configuration, one of them with epochs.
@@ -39,7 +47,7 @@ impl WebBed {
         let stores = &example[example.find("[[store]]").unwrap()..];
         let stores = stores.replace("name = \"int-values\"", "epoch = \"60s\"\nname = \"int-values\"");
         let collector = format!(
-            "[web]\nlisten = \"127.0.0.1:0\"\n[metrics]\nlisten = \"off\"\n[history]\ndirectory = {:?}\n{stores}",
+            "[web]\nlisten = \"{listen}\"\n[metrics]\nlisten = \"off\"\n[history]\ndirectory = {:?}\n{stores}",
             folder.path().join("history")
         );
         let setup = Setup { dialects: &["intcollector"], collector: &collector, ..Setup::default() };
@@ -94,12 +102,17 @@ async fn each_example_of_the_docs_answers_as_its_schema_says() {
     let mut left: Vec<&String> = described["paths"].as_object().unwrap().keys().collect();
     let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/web.md")).unwrap();
     let examples = docs.lines().filter_map(|line| line.strip_prefix("    curl ")).collect::<Vec<_>>();
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("flows.parquet");
     for example in examples {
         let example = example.split(" | ").next().unwrap();
         let example = example.replace("127.0.0.1:40055", &bed.page);
         let example = example.replace("10.0.0.1:5000->10.0.0.2:5000/udp", &flow);
-        // What is live does not end by itself.
-        let command = format!("curl -s --max-time 3 {example}");
+        let example = example.replace("flows.parquet", saved.to_str().unwrap());
+        // What is live does not end by itself: of the waterfall the first message is enough, and there may be no event.
+        let patience = if example.contains("events/live") { 3 } else { PATIENCE.as_secs() };
+        let until = if example.contains("waterfall/live") { " | sed '/^data: /q'" } else { "" };
+        let command = format!("curl -s --max-time {patience} {example}{until}");
         let output = Command::new("sh").args(["-c", &command]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let path = example.split(&bed.page).nth(1).unwrap().split(['?', ' ', '"', '\'']).next().unwrap();
@@ -109,6 +122,18 @@ async fn each_example_of_the_docs_answers_as_its_schema_says() {
         };
         left.retain(|left| *left != path);
         let content = &route["get"]["responses"]["200"]["content"];
+        if example.contains("format=csv") {
+            assert!(
+                content.get("text/csv").is_some() && text.starts_with("src,dst,bytes,"),
+                "{command}: {text}"
+            );
+            continue;
+        }
+        if example.contains("format=parquet") {
+            let is_described = content.get("application/vnd.apache.parquet").is_some();
+            assert!(is_described && std::fs::read(&saved).unwrap().starts_with(b"PAR1"), "{command}: {text}");
+            continue;
+        }
         if content.get("text/event-stream").is_some() {
             if path.contains("waterfall") {
                 assert!(text.starts_with("event: waterfall\ndata: {"), "{command}: {text}");
@@ -160,6 +185,10 @@ async fn answers_are_those_of_grpc() {
     assert_eq!(stage("received"), counter(&nodes, "translator/", "received"));
     assert_eq!(stage("arrived"), counter(&nodes, "nic/", "received"));
     let stores = bed.int.client.fetch_stores().await.unwrap();
+    // Three reports of one flow are far from overwriting each other.
+    let used: u64 = stores.iter().map(|info| info.used).sum();
+    assert_eq!((stage("stored"), stage("queryable")), (used, used), "{stages:#}");
+    assert!(used > 0);
     let rows = get("/api/v1/stores");
     for (row, info) in rows.as_array().unwrap().iter().zip(&stores) {
         assert_eq!((row["used"].as_u64(), row["bytes"].as_u64()), (Some(info.used), Some(info.length)));

@@ -33,10 +33,18 @@ async fn each_view_shows_what_the_collector_has() {
             text_of("[data-stage=received] b")
         );
         browser.until(&shown, received);
+        let queryable = stages.as_array().unwrap().last().unwrap();
+        assert_eq!(queryable["name"], "queryable");
+        let shown =
+            format!("{}.match(/[\\d,]+/)?.[0].replace(/,/g, \"\")", text_of("[data-stage=queryable] b"));
+        browser.until(&shown, queryable["count"].to_string());
         let stores = get("/api/v1/stores").as_array().unwrap().len();
         browser.until(&count_of("#stores tbody tr"), stores);
         browser.until(&count_of("#sessions tbody tr"), 1);
         browser.until(&format!("{}.startsWith(\"live\")", text_of("#state")), true);
+        let sources = get("/api/v1/sources").as_array().unwrap().len();
+        assert!(sources >= 3, "{sources} sources of events");
+        browser.until(&count_of("#sources tbody tr"), sources);
 
         browser.open(&url("top?by=reports"));
         browser.until(&text_of("#top tbody td:nth-child(2)"), flow.as_str());
@@ -52,6 +60,16 @@ async fn each_view_shows_what_the_collector_has() {
             "6,5,4",
         );
         browser.until(&format!("{}.includes(\"latency of all hops 12 ns\")", text_of("#flow")), true);
+
+        browser.until(&format!("{}.includes(\"copies agree\")", text_of("#flow .badge")), true);
+        browser.until(&format!("{} > 0", count_of("#history .point")), true);
+
+        browser.open(&url("map"));
+        browser.until("[...document.querySelectorAll(\".map-node.switch\")].map((node) => node.dataset.node).sort().join()", "switch:4,switch:5,switch:6");
+        browser.until(&count_of("#network .link"), get("/api/v1/map")["links"].as_array().unwrap().len());
+        browser.evaluate("document.querySelector(\"[data-node='switch:6']\").dispatchEvent(new MouseEvent(\"click\", { bubbles: true }))");
+        browser.until(&count_of(".map-node.chosen"), 1);
+        browser.until(&count_of(".map-node.switch"), 2);
 
         browser.open(&url("events?kind=flow-latency"));
         browser.until(&count_of("#events tr[data-kind=flow-latency]"), 2);
@@ -75,6 +93,9 @@ async fn each_view_shows_what_the_collector_has() {
         browser.reload();
         browser.until(&format!("{} > 0", count_of("#elements tbody tr")), true);
 
+        browser.open(&url("memory?store=int-events&by=age"));
+        browser.until(&count_of(".legend i.age"), 1);
+
         let is_wider = browser.evaluate("document.documentElement.scrollWidth > innerWidth");
         assert_eq!(is_wider, Value::Bool(false), "the page is wider than {width} pixels");
     }
@@ -88,4 +109,21 @@ async fn each_view_shows_what_the_collector_has() {
     let complaints: Vec<String> =
         browser.complaints().into_iter().filter(|text| !text.contains("at=-1h")).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_page_goes_on_when_the_collector_returns() {
+    let Some(browser) = Browser::start("a collector that returns") else { return };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let Some(mut bed) = WebBed::start_at(&free.to_string()).await else { return };
+    browser.open(&format!("http://{free}/#/overview"));
+    let is_live = format!("{}.startsWith(\"live\")", text_of("#state"));
+    browser.until(&is_live, true);
+    bed.int.collector = None;
+    browser.until(&text_of("#state"), "no answer, trying again");
+    bed.int.restart_collector();
+    browser.until(&is_live, true);
+    browser.until(&format!("{} > 0", count_of("#stores tbody tr")), true);
+    browser.open(&format!("http://{free}/#/top?by=reports"));
+    browser.until(&count_of("#top tbody tr"), 1);
 }

@@ -15,8 +15,8 @@ from ..store import Store
 
 
 def _is_sound(spec: StoreSpec) -> bool:
-    fits = 0 < spec.entry_len <= min(60, spec.batch_len - 8) and spec.entry_len % 4 == 0
-    return pow2(spec.lists, 16) and pow2(spec.ring, 30) and spec.batch_len in (16, 32, 64, 128) and fits
+    fits = 0 < spec.entry_len <= min(252, spec.batch_len - 8) and spec.entry_len % 4 == 0
+    return pow2(spec.lists, 16) and pow2(spec.ring, 30) and 16 <= spec.batch_len and pow2(spec.batch_len, 12) and fits
 
 
 def _dtype(spec: StoreSpec) -> np.dtype:  # type: ignore[type-arg]
@@ -50,7 +50,7 @@ class AppendStore(Store, kind="append"):
             if from_sequence is not None:
                 raise AskError("from_sequence is of what is in the list now: give it or a moment")
             moment = millis(at)
-            return [*self.source.then(self.spec, list, (moment, moment + 1))][-1]
+            return [*self.source.entries_by_epoch(self.spec, list, (moment, moment + 1))][-1]
         if from_sequence is not None and not 1 <= from_sequence < 1 << 32:
             raise AskError(f"from_sequence is {from_sequence}, but must be 1 to 4294967295")
         return self.source.entries(self.spec, list, from_sequence or 0)
@@ -58,7 +58,7 @@ class AppendStore(Store, kind="append"):
     def series(self, list: int, since: Moment, until: Optional[Moment] = None) -> Iterator[Entries]:
         """What came in a list in each epoch of the moments from `since` to before `until`, the oldest first."""
         self._check(list)
-        yield from self.source.then(self.spec, list, (millis(since), millis(until)))
+        yield from self.source.entries_by_epoch(self.spec, list, (millis(since), millis(until)))
 
     def _check(self, list: int) -> None:
         if not 0 <= list < self.spec.lists:

@@ -79,7 +79,7 @@ def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> KeyWriteAnswers:
     found = np.array([answer.HasField("value") for answer in reply.answers], dtype=bool)
     for row in np.flatnonzero(found):
         values[row] = np.frombuffer(reply.answers[row].value, dtype=np.uint8)
-    earlier = [EarlierEpoch.of(answer) for answer in reply.answers]
+    earlier = [EarlierEpoch.from_message(answer) for answer in reply.answers]
     return KeyWriteAnswers(keys, found, values, *votes(reply.answers), reply.epoch, earlier)
 
 

@@ -65,7 +65,7 @@ def _answers(spec: StoreSpec, keys: KeyArray, reply: Reply) -> PathAnswers:
     found = column(answers, "found", np.bool_)
     complete = column(answers, "complete", np.bool_)
     length = column(answers, "path_length", np.uint8)
-    earlier = [EarlierEpoch.of(answer) for answer in answers]
+    earlier = [EarlierEpoch.from_message(answer) for answer in answers]
     return PathAnswers(keys, found, hops, present, length, complete, *votes(answers), reply.epoch, earlier)
 
 

@@ -36,7 +36,6 @@ impl Sampling {
         n.ok_or("write a share as 1/64")
     }
 
-    /// Whether it includes the packet.
     pub fn includes_packet(self, digest: Digest) -> bool {
         (digest.core >> 32) < self.threshold
     }

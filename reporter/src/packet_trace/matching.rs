@@ -12,7 +12,6 @@ pub const TESTS: usize = 32;
 pub const TERMS: usize = 64;
 /// Length of a table in the kernel's map.
 pub const TABLE: usize = 8 + TESTS * 32 + TERMS * 8;
-/// Number of words of a packet.
 pub const WORDS: usize = 12;
 
 /// Indices of the words. Addresses are two words in network order: the upper and the lower half of 128 bits,

@@ -8,20 +8,20 @@ use lru::LruCache;
 
 /// Last reported totals, and the point of the host at which each flow was first counted.
 pub(super) struct FlowCounts {
-    told: LruCache<FlowAt, FlowCount>,
+    reported: LruCache<FlowAt, FlowCount>,
     first: LruCache<Flow, (u16, u32, u32)>,
 }
 
 impl FlowCounts {
     pub(super) fn new(most: usize) -> FlowCounts {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
-        FlowCounts { told: LruCache::new(most), first: LruCache::new(most) }
+        FlowCounts { reported: LruCache::new(most), first: LruCache::new(most) }
     }
 
     /// The increase since the last time, and whether this is the point for which the flow's size is reported.
     /// A total below the last one means that counting restarted.
     pub(super) fn take_increase(&mut self, at: &FlowAt, total: FlowCount) -> (FlowCount, bool) {
-        let before = self.told.put(*at, total).unwrap_or_default();
+        let before = self.reported.put(*at, total).unwrap_or_default();
         let began_anew =
             total.packets < before.packets || total.bytes < before.bytes || total.drops < before.drops;
         let before = if began_anew { FlowCount::default() } else { before };
@@ -37,7 +37,7 @@ impl FlowCounts {
 
     /// The kernel starts counting it from 0 again.
     pub(super) fn forget_flow(&mut self, at: &FlowAt) {
-        self.told.pop(at);
+        self.reported.pop(at);
     }
 }
 

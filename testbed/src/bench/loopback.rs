@@ -142,6 +142,23 @@ fn best_arrival_rate(
     send: &mut Sender,
     arrived: &Arrived,
 ) -> anyhow::Result<f64> {
+    let ArrivalRates { best, mean } = arrival_rates(length, window, send, arrived)?;
+    Ok(best.max(mean))
+}
+
+struct ArrivalRates {
+    /// Over a tenth of the time.
+    best: f64,
+    /// Over all of it.
+    mean: f64,
+}
+
+fn arrival_rates(
+    length: Duration,
+    window: u64,
+    send: &mut Sender,
+    arrived: &Arrived,
+) -> anyhow::Result<ArrivalRates> {
     let before = arrived.read_count()?;
     let (start, mut sent, mut best) = (Instant::now(), 0, 0f64);
     let mut stretch = (Instant::now(), 0);
@@ -158,7 +175,7 @@ fn best_arrival_rate(
     }
     let here = wait_for_arrivals(sent, before, 0, arrived)?;
     anyhow::ensure!(here == sent, "{sent} datagrams were sent, {here} arrived");
-    Ok(best.max(here as f64 / start.elapsed().as_secs_f64()))
+    Ok(ArrivalRates { best, mean: here as f64 / start.elapsed().as_secs_f64() })
 }
 
 /// Waits until at most `left` of `sent` are in flight; returns how many have arrived.
@@ -191,6 +208,11 @@ fn open_reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Rep
 }
 
 impl Work {
+    /// Sends for `length`, with so many reports in flight; what arrived, per second.
+    pub(super) fn mean_arrival_rate(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
+        Ok(arrival_rates(length, window, &mut self.sender, &self.arrived)?.mean)
+    }
+
     fn new(translator: SocketAddrV4, counters: PathBuf) -> anyhow::Result<Self> {
         let (mut reporter, mut random) = (open_reporter(translator, Ipv4Addr::LOCALHOST)?, SplitMix64(3));
         let sender = move || {

@@ -30,7 +30,6 @@ pub struct MemoryFigure {
     pub accepted: u64,
     /// Operations that the NIC executed.
     pub executed: u64,
-    /// Seconds.
     pub seconds: f64,
     /// Kilobytes of the collector without its stores: after a tenth of the run, and the maximum after that.
     pub collector: [u64; 2],

@@ -4,14 +4,17 @@
 //! A machine that does other things is slow at times, for both alike or for one. So work and floor take turns, and
 //! the fastest turn of each counts.
 
+mod alerts;
 mod ask;
 mod chain;
+mod flow_questions;
 mod harness;
 mod history;
 pub mod int;
 mod key_write_bench;
 mod loopback;
 mod memory;
+mod page;
 mod query;
 mod reports;
 mod roles;
@@ -75,8 +78,12 @@ cases! {
     "workers": workers::run, 1.7, None, false, "two workers on two cores, report to memory, vs one worker";
     "query": query::run, 0.4, Some(25e6), true, "key-write query, N = 2, random keys, 1 GiB";
     "tail": tail::run, 0.5, None, true, "append tail, 64-byte batches of 4-byte entries (entries)";
-    "flows": int::flows::bench_netflow, 0.5, None, false, "records of NetFlow v9, of 100,000 flows, to memory, vs decoding them";
-    "sflow": int::flows::bench_sflow, 0.4, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, vs decoding them";
+    "alerts": alerts::run, 0.02, Some(1e6), false, "1,000 alert rules and the default set on flow records as they are read, vs reading them";
+    "flows": int::flows::bench_netflow, 0.15, None, false, "records of NetFlow v9, of 100,000 flows, to memory, vs decoding them";
+    "flows-distinct": int::flows::bench_distinct_flows, 0.15, Some(3e6), false, "the same, each record of a new flow";
+    "sflow": int::flows::bench_sflow, 0.25, None, false, "samples of packets by sFlow, of 100,000 flows, to memory, vs decoding them";
+    "flows-top": flow_questions::bench_largest, 0.05, None, false, "the ten largest of as many flows as records, on one core (records), vs copying and checking them";
+    "flows-one": flow_questions::bench_one_flow, 0.4, None, false, "the records of one flow of these (records), vs the same";
     "ask": ask::run, 0.8, None, false, "one key of two collectors over gRPC, vs one key of one collector";
     "loopback": loopback::run, 0.5, None, false, "UDP loopback, three processes: report to memory";
     "ring": loopback::bench_with_ring, 0.3, Some(3e6), false, "reporter, translator, collector: reports in runs, frames in shared memory, vs `chain`";
@@ -89,6 +96,7 @@ cases! {
     "history-key": history::bench_key_lookups, 0.0, Some(100.0), false, "one key at a moment of a day of 1-minute epochs, vs a table of one epoch";
     "history-series": history::bench_key_series, 0.0, None, false, "one key over an hour of 1-minute epochs (epochs), vs single moments";
     "nic-file": write_bench::bench_file, 0.0, None, false, "NIC into a file in 2 MiB pages, vs the same in 4 KiB pages";
+    "page": page::bench_with_page, 0.95, None, false, "reporter, translator, collector as `ring`, while somebody has the page open, vs nobody";
 }
 
 cases! {
@@ -99,6 +107,8 @@ cases! {
     "wire-cut-no-gro": wire::cut_without_gro, 0.0, None, false, "the same without GRO";
     "wire-plain": wire::bench_single_frames, 0.0, None, false, "as `wire`, with frames one by one";
     "wire-xdp": wire::bench_xdp, 0.0, None, false, "as `wire`, with frames by AF_XDP";
+    "wire-int-unchanged": wire::bench_unchanged_int, 0.0, None, false, "single INT reports from a veth pair in which nothing changes, per second of CPU time: dropped by the program at the interface, vs by a socket";
+    "wire-reports-xdp": wire::bench_reports_by_xdp, 0.0, None, false, "single reports from a veth pair, counted and dropped, per second of CPU time: by AF_XDP, vs by a socket";
 }
 
 cases! {

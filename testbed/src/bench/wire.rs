@@ -5,9 +5,10 @@
 //! wire, and the receiving end joins what it can (GRO), or does not.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::daemons::Plan;
 use crate::files::{self, CollectorPlace, TranslatorPlace};
@@ -16,18 +17,36 @@ use crate::ground::Alone;
 use crate::ground::run_command;
 use crate::processes::Daemon;
 use anyhow::{Context, ensure};
+use aya::maps::Array;
+use aya::programs::{TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
+use dta_dataplane::{Engine, EngineLimits, EngineOutput};
+use dta_link::packet::NetworkInterface;
 use dta_link::shared_ring::RingUse;
+use dta_link::xdp::{EventLimits, EventTables, ReportForm};
+use dta_link::{IntakeLink, IntakeOpener, Link, RunUse, UdpConfig, UdpLink};
 use dta_memory::nic::soft::CounterFile;
+use dta_proto::batch::PacketBatch;
+use dta_proto::key::Key;
+use dta_proto::wire::datagram::{encode_header, fill_udp_checksum};
+use dta_proto::wire::dta::{self, DtaBody, DtaReport};
 use dta_proto::wire::roce;
+use dta_telemetry::int::IntSettings;
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, SharedTables, StoreIds, Telemetry};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::harness::{Rates, Scale};
+use super::harness::{Rates, Scale, pin_to_current_cpu, thread_cpu_time};
+use super::int::report_bytes as int_report;
 use super::loopback::{WINDOW, WINDOW_OF_RUNS, Work, bench_topology, beside_chain_of, counter_file_in};
 
 /// The namespaces, and the ends of the pair in them.
 const SIDES: [(&str, &str); 2] = [("dta-bench-here", "dta-bench-a"), ("dta-bench-there", "dta-bench-b")];
 /// Addresses of the ends, for testing devices (RFC 2544): no host has them.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 12, 1), Ipv4Addr::new(198, 18, 12, 2)];
+
+/// The ends of a further pair, and their addresses.
+const FURTHER: [&str; 2] = ["dta-bench-c", "dta-bench-d"];
+const FURTHER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 13, 1), Ipv4Addr::new(198, 18, 13, 2)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FrameTransport {
@@ -72,6 +91,218 @@ pub(super) fn bench_xdp(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Xdp, PairRunMode::Whole)
 }
 
+/// Reports that come singly, taken by AF_XDP; the floor is the same by a socket, over another pair. The frames are the
+/// kernel's, as a device's are, without the work of a sender, and one thread has them delivered and receives them: the
+/// rates are those of a second of its processor's time, less what making the frames takes.
+pub(super) fn bench_reports_by_xdp(scale: &Scale) -> anyhow::Result<Rates> {
+    let body = DtaBody::KeyWrite { redundancy: 0, key: Key([7; 16]), value: &[7; 12] };
+    let mut payload = [0; 64];
+    // Longer than any such report.
+    let len = DtaReport { reporter: 1, ..DtaReport::new(1, body) }.encode_into(&mut payload).unwrap_or(0);
+    bench_single_datagrams(scale, &payload[..len], None, |_| {
+        let (mut engine, mut out) = (Engine::new(EngineLimits::default()), EngineOutput::default());
+        Box::new(move |_: Option<u32>, batch: &PacketBatch| {
+            engine.ingest_packets(0, batch.iter(), &mut out);
+            out.clear();
+        })
+    })
+}
+
+/// INT reports that come singly and say nothing new, of which the program at the interface drops all but the first; the
+/// floor is the same by a socket.
+pub(super) fn bench_unchanged_int(scale: &Scale) -> anyhow::Result<Rates> {
+    let rules = Rules::default();
+    let limits = EventLimits { values: rules.value_capacity() as u32, reports: 1024, sources: 64 };
+    let payload = int_report(1, 6);
+    bench_single_datagrams(scale, &payload, Some(limits), |tables| {
+        let mut telemetry = Telemetry::new(Rules::default());
+        telemetry.set_stores(StoreIds {
+            paths: Some(1),
+            values: Some(2),
+            events: Some(3),
+            counters: Some(4),
+            postcards: Some(5),
+        });
+        if let Some(EventTables { words, .. }) = tables {
+            let tables = SharedTables {
+                generation: Box::new(words.generation),
+                buckets: Box::new(words.buckets),
+                templates: Box::new(words.templates),
+                slots: Box::new(words.slots),
+            };
+            // The keep-alive of none is ever due.
+            telemetry.share_with_program(tables, u64::MAX);
+        }
+        let mut made = PrimitiveBatch::default();
+        Box::new(move |program: Option<u32>, batch: &PacketBatch| {
+            let datagrams = (0..batch.len()).filter_map(|index| {
+                let datagram = batch.udp_datagram(index)?;
+                Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+            });
+            let at = ArrivalTime { now: 1, wall: 1 };
+            telemetry.ingest_all(at, datagrams, &IntSettings::default(), program, &mut made);
+            made.clear();
+        })
+    })
+}
+
+/// What is done with a batch, which a program with this listener's number has passed on.
+type TakeBatch = Box<dyn FnMut(Option<u32>, &PacketBatch)>;
+
+/// Datagrams with this payload that come singly, by AF_XDP and by a socket; `limits`: the program drops unchanged reports.
+fn bench_single_datagrams(
+    scale: &Scale,
+    payload: &[u8],
+    limits: Option<EventLimits>,
+    take: impl Fn(Option<EventTables>) -> TakeBatch,
+) -> anyhow::Result<Rates> {
+    // With GRO, a pair receives frames as drivers do.
+    let pair = PairRunMode::Cut { joined: true };
+    let namespaces = Namespaces::set_up(pair)?;
+    namespaces.add_pair(&FURTHER, FURTHER_ADDRESSES, pair)?;
+    namespaces.enter_namespace(1)?;
+    let here = SocketAddr::from((ADDRESSES[1], 0));
+    let socket = UdpLink::open(&UdpConfig { runs: RunUse::NONE, ..UdpConfig::for_reports(here, false) })?;
+    let socket = IntakeLink::from(socket);
+    let mut opener = IntakeOpener::default();
+    limits.iter().for_each(|limits| opener.drop_unchanged_at(FURTHER[1], *limits));
+    let xdp = opener.open_for_events(FURTHER[1], 0, false, limits.map(|_| ReportForm::Guessed))?;
+    let tables = opener.take_event_tables();
+    let far = [SIDES[1].1, FURTHER[1]].map(NetworkInterface::lookup_by_name);
+    namespaces.enter_namespace(0)?;
+    let [to_socket, to_xdp] = far;
+    let near = NetworkInterface::lookup_by_name;
+    let (to_socket, to_xdp) = (
+        frame_with(payload, &near(SIDES[0].1)?, ADDRESSES[0], &to_socket?, socket.local_addr()),
+        frame_with(
+            payload,
+            &near(FURTHER[0])?,
+            FURTHER_ADDRESSES[0],
+            &to_xdp?,
+            SocketAddrV4::new(FURTHER_ADDRESSES[1], xdp.local_addr().port()),
+        ),
+    );
+    pin_to_current_cpu();
+    let mut alone = OneThread::new(FrameSource::new(0, to_socket.clone())?, None, take(None));
+    let mut floor =
+        OneThread::new(FrameSource::new(near(SIDES[0].1)?.index, to_socket)?, Some(socket), take(None));
+    let mut work =
+        OneThread::new(FrameSource::new(near(FURTHER[0])?.index, to_xdp)?, Some(xdp), take(tables));
+    let mut least = [Duration::MAX; 3];
+    for _ in 0..scale.turns {
+        let costs =
+            [alone.least_cost(scale.turn)?, floor.least_cost(scale.turn)?, work.least_cost(scale.turn)?];
+        least = std::array::from_fn(|which| least[which].min(costs[which]));
+    }
+    let [alone, floor, work] = least.map(|cost| cost.as_secs_f64());
+    Ok(Rates { work: 1.0 / (work - alone), floor: 1.0 / (floor - alone) })
+}
+
+/// An Ethernet frame with a datagram.
+fn frame_with(
+    payload: &[u8],
+    near: &NetworkInterface,
+    from: Ipv4Addr,
+    far: &NetworkInterface,
+    to: SocketAddrV4,
+) -> Vec<u8> {
+    let header = encode_header(SocketAddrV4::new(from, dta::PORT), to, payload.len());
+    let mut packet = [&header[..], payload].concat();
+    fill_udp_checksum(&mut packet);
+    [&far.mac[..], &near.mac, &[8, 0], &packet].concat()
+}
+
+/// Frames that the kernel makes and sends by an interface.
+struct FrameSource {
+    program: Ebpf,
+    frame: Vec<u8>,
+}
+
+impl FrameSource {
+    /// Frames of one call, which are delivered in batches.
+    const FRAMES: u32 = 1024;
+    const BATCH: u32 = 64;
+
+    /// `interface` is its index; 0: they are dropped.
+    fn new(interface: u32, frame: Vec<u8>) -> anyhow::Result<Self> {
+        let object = aya::include_bytes_aligned!("../../ebpf/forward.bpf.o");
+        let mut program = EbpfLoader::new().btf(None).load(object).context("cannot load a program")?;
+        let map = program.map_mut("interface").context("the program has no map")?;
+        Array::<_, u32>::try_from(map)?.set(0, interface, 0)?;
+        Self::forward_program(&mut program)?.load()?;
+        Ok(Self { program, frame })
+    }
+
+    fn forward_program(program: &mut Ebpf) -> anyhow::Result<&mut Xdp> {
+        Ok(program.program_mut("forward").context("the object has no program")?.try_into()?)
+    }
+
+    /// Sends them, and returns how many they are.
+    fn send(&mut self) -> anyhow::Result<u64> {
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(&self.frame);
+        options.repeat = Self::FRAMES;
+        options.attrs = TestRunAttrs::new().xdp_live_frames(Self::BATCH);
+        Self::forward_program(&mut self.program)?
+            .test_run(options)
+            .context("cannot send frames (Linux 5.18 or newer can)")?;
+        Ok(Self::FRAMES.into())
+    }
+}
+
+/// A translator's link and what takes its batches, and what is sent to it, in one thread.
+struct OneThread {
+    source: FrameSource,
+    /// `None`: what is sent arrives nowhere.
+    link: Option<IntakeLink>,
+    take: TakeBatch,
+    batch: PacketBatch,
+}
+
+impl OneThread {
+    fn new(source: FrameSource, link: Option<IntakeLink>, take: TakeBatch) -> Self {
+        Self { source, link, take, batch: PacketBatch::with_packet_capacity(128, 2032) }
+    }
+
+    /// The least processor time of a report, over tenths of this time.
+    fn least_cost(&mut self, length: Duration) -> anyhow::Result<Duration> {
+        let (start, mut least) = (Instant::now(), Duration::MAX);
+        while start.elapsed() < length {
+            let (before, mut reports) = (thread_cpu_time(), 0);
+            let mut took = Duration::ZERO;
+            while took < length / 10 {
+                let received = self.received();
+                let sent = self.source.send()?;
+                self.receive_until(received + sent)?;
+                reports += sent;
+                took = thread_cpu_time() - before;
+            }
+            least = least.min(took.div_f64(reports as f64));
+        }
+        Ok(least)
+    }
+
+    /// Datagrams that came so far, those that the program dropped included.
+    fn received(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.link_counters().received)
+    }
+
+    /// Receives until all of them have come.
+    fn receive_until(&mut self, all: u64) -> anyhow::Result<()> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let start = Instant::now();
+        while link.link_counters().received < all {
+            // Nobody is woken for what the program drops.
+            let received = link.recv(&mut self.batch, Some(Duration::from_millis(1)))?;
+            let is_late = received == 0 && start.elapsed() > Duration::from_secs(10);
+            ensure!(!is_late, "{all} datagrams were sent, {} came", link.link_counters().received);
+            (self.take)(link.events_of_last_batch(), &self.batch);
+            link.confirm_processed();
+        }
+        Ok(())
+    }
+}
+
 fn run(scale: &Scale, frames: FrameTransport, pair: PairRunMode) -> anyhow::Result<Rates> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = Folder::new()?;
@@ -112,7 +343,7 @@ async fn start_daemons(
         number: 0,
         listen: SocketAddr::from((ADDRESSES[0], 0)).to_string(),
         memory: path("memory").display().to_string(),
-        address: ADDRESSES[0],
+        address: ADDRESSES[0].into(),
         port,
         device: &plan.topology.collector.device,
         verbs: None,
@@ -129,7 +360,7 @@ async fn start_daemons(
         listen: SocketAddr::from((ADDRESSES[1], 0)).to_string(),
         control: "127.0.0.1:0".into(),
         collectors: vec![said(&collector, "listen")],
-        source: ADDRESSES[1],
+        source: ADDRESSES[1].into(),
         source_port: port,
         ring: plan.ring.to_string(),
     };
@@ -157,16 +388,24 @@ impl Namespaces {
         // Possible leftovers of a killed run.
         take_down();
         let mut namespaces = Namespaces { files: Vec::new(), _alone: alone };
-        let [(here, near), (there, far)] = SIDES;
-        let ip = |arguments: String| {
-            run_command("ip", &arguments).context("cannot make namespaces, which needs root")
-        };
-        ip(format!("netns add {here}"))?;
-        ip(format!("netns add {there}"))?;
+        for (space, _) in SIDES {
+            run_command("ip", &format!("netns add {space}"))
+                .context("cannot make namespaces, which needs root")?;
+            run_command("ip", &format!("-n {space} link set lo up"))?;
+            namespaces.files.push(File::open(format!("/run/netns/{space}"))?);
+        }
+        namespaces.add_pair(&SIDES.map(|(_, end)| end), ADDRESSES, pair)?;
+        Ok(namespaces)
+    }
+
+    /// Makes a pair between them.
+    fn add_pair(&self, ends: &[&str; 2], addresses: [Ipv4Addr; 2], pair: PairRunMode) -> anyhow::Result<()> {
+        let [(here, _), (there, _)] = SIDES;
+        let [near, far] = ends;
+        let ip = |arguments: String| run_command("ip", &arguments);
         ip(format!("-n {here} link add {near} type veth peer name {far} netns {there}"))?;
-        for ((space, end), address) in SIDES.iter().zip(ADDRESSES) {
+        for ((space, end), address) in [here, there].iter().zip(ends).zip(addresses) {
             ip(format!("-n {space} address add {address}/24 dev {end}"))?;
-            ip(format!("-n {space} link set lo up"))?;
             ip(format!("-n {space} link set {end} up"))?;
             if let PairRunMode::Cut { joined } = pair {
                 let gro = if joined { "on" } else { "off" };
@@ -174,9 +413,8 @@ impl Namespaces {
                 let features = format!("tx-udp-segmentation off tso off gro {gro}");
                 run_command("ip", &format!("netns exec {space} ethtool -K {end} {features}"))?;
             }
-            namespaces.files.push(File::open(format!("/run/netns/{space}"))?);
         }
-        Ok(namespaces)
+        Ok(())
     }
 
     /// Moves this thread into one of them; processes that it starts are there, too.

@@ -44,7 +44,7 @@ impl Target {
     pub(super) fn new(region: Arc<Region>) -> anyhow::Result<Target> {
         let mut responder = Responder::new(ResponderConfig {
             device: "bench".into(),
-            ip: COLLECTOR,
+            ip: COLLECTOR.into(),
             port: dta_memory::nic::ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
@@ -79,9 +79,6 @@ pub(super) struct WriteBench {
 
 impl WriteBench {
     /// A region of `len` bytes (a power of two, at least 4096), and `batch` packets at a time.
-    ///
-    /// # Errors
-    /// There is no memory for it.
     pub(super) fn new(len: u64, batch: usize) -> anyhow::Result<WriteBench> {
         WriteBench::with_region(
             Region::anonymous(len, IOVA.next_multiple_of(len), RegionOptions::default())?,

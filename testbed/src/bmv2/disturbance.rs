@@ -64,7 +64,11 @@ impl Disturbance {
                         here.restart_collectors(None).await?;
                         Disturbance::Over(killed.measure_cost("collectors were killed (-9)", bed).await?)
                     }
-                    Chaos::RemoveDevice => bail!("--chaos remove-device does not work behind a switch"),
+                    Chaos::RemoveDevice | Chaos::RemoveSender => {
+                        bail!(
+                            "no device is removed behind a switch: leave out --chaos remove-device and remove-sender"
+                        )
+                    }
                 }
             }
             Disturbance::Away(killed) if killed.at.elapsed() >= AWAY => {

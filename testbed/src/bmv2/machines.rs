@@ -262,7 +262,6 @@ fn first_frames(nic: &NodeCounters<'_>, tells_executed: bool) -> u64 {
     }
 }
 
-/// Answers of NICs that reached the translator.
 fn count_nic_answers(translator: &NodeCounters<'_>) -> u64 {
     translator.get_with_parts(&counter::LINK_RECEIVED, &[counter::ROCE])
 }

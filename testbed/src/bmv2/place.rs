@@ -28,7 +28,6 @@ macro_rules! with {
 }
 
 impl SwitchTestbed {
-    /// All collectors, queried as one.
     pub(super) fn all_collectors(&self) -> &Spread {
         with!(self, of => &of.all)
     }

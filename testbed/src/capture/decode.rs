@@ -12,7 +12,7 @@ use super::file::{CapturedPacket, LinkType};
 
 /// What the testbed needs from an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedPacket {
     /// Its 5-tuple; ports are 0 where the protocol has none, or in a fragment that does not carry them.
     pub flow: Flow,
     /// Length of the IP packet in bytes, by its header.
@@ -55,10 +55,6 @@ impl SkipCounts {
     pub fn add(&mut self, why: Skip) {
         *self.0.entry(why).or_default() += 1;
     }
-
-    pub fn total_skipped(&self) -> u64 {
-        self.0.values().sum()
-    }
 }
 
 impl std::fmt::Display for SkipCounts {
@@ -76,7 +72,7 @@ const TYPE_IPV6: u16 = 0x86dd;
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// Finds the flow of a packet: Ethernet (VLAN tags skipped), raw IP, Linux cooked or loopback; IPv4 or IPv6.
-pub fn decode_packet(packet: &CapturedPacket<'_>) -> Result<Decoded, Skip> {
+pub fn decode_packet(packet: &CapturedPacket<'_>) -> Result<DecodedPacket, Skip> {
     let ip = network_layer(packet)?;
     match ip.first().map(|byte| byte >> 4) {
         Some(4) => flow_of_ipv4(ip),
@@ -153,7 +149,7 @@ fn transport_ports(protocol: u8, rest: &[u8]) -> (u16, u16) {
 }
 
 /// RFC 791.
-fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
+fn flow_of_ipv4(ip: &[u8]) -> Result<DecodedPacket, Skip> {
     let header = ipv4::Ipv4Header::from_first_bytes(ip).ok_or(Skip::TooShort)?;
     let (header_len, length) = (header.header_len(), header.total_length());
     // A length of 0 is what segmentation offload leaves for the device to fill in.
@@ -164,7 +160,7 @@ fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
     let rest = ip.get(header_len..end).unwrap_or(&[]);
     let proto = header.protocol_number();
     let (sport, dport) = if header.is_later_fragment() { (0, 0) } else { transport_ports(proto, rest) };
-    Ok(Decoded {
+    Ok(DecodedPacket {
         flow: Flow {
             src: header.source_address().into(),
             dst: header.destination_address().into(),
@@ -177,7 +173,7 @@ fn flow_of_ipv4(ip: &[u8]) -> Result<Decoded, Skip> {
 }
 
 /// RFC 8200; skips hop-by-hop, routing, fragment and destination options.
-fn flow_of_ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
+fn flow_of_ipv6(ip: &[u8]) -> Result<DecodedPacket, Skip> {
     let header: &[u8; 40] = ip.first_chunk().ok_or(Skip::TooShort)?;
     let length = 40 + u32::from(u16::from_be_bytes([header[4], header[5]]));
     let end = ip.len().min(length as usize);
@@ -200,7 +196,10 @@ fn flow_of_ipv6(ip: &[u8]) -> Result<Decoded, Skip> {
         let bytes: [u8; 16] = std::array::from_fn(|n| header[at + n]);
         IpAddr::V6(Ipv6Addr::from(bytes))
     };
-    Ok(Decoded { flow: Flow { src: address(8), dst: address(24), sport, dport, proto: protocol }, length })
+    Ok(DecodedPacket {
+        flow: Flow { src: address(8), dst: address(24), sport, dport, proto: protocol },
+        length,
+    })
 }
 
 #[cfg(test)]
@@ -231,7 +230,7 @@ mod tests {
         frame
     }
 
-    fn text(decoded: Decoded) -> (String, u32) {
+    fn text(decoded: DecodedPacket) -> (String, u32) {
         let Flow { src, dst, sport, dport, proto } = decoded.flow;
         (format!("{src} {sport} {dst} {dport} {proto}"), decoded.length)
     }
@@ -318,7 +317,7 @@ mod tests {
             counts.add(got);
         }
         assert_eq!(decode_packet(&packet(LinkType::Other(147), &[1])), Err(Skip::LinkType(147)));
-        assert_eq!(counts.total_skipped(), 4);
+        assert_eq!(counts.0.values().sum::<u64>(), 4);
         assert_eq!(counts.to_string(), "1 arp, 1 ethertype-0x88cc, 1 ieee-802.3, 1 too-short");
     }
 

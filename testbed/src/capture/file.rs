@@ -60,7 +60,7 @@ pub struct CapturedPacket<'a> {
 
 /// Where a capture becomes unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct CaptureCut {
     /// Byte offset in the file at which the unreadable record begins.
     pub offset: u64,
     pub after_packets: u64,
@@ -68,7 +68,7 @@ pub struct Cut {
     pub reason: String,
 }
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for CaptureCut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cut at byte {} after {} packets: {}", self.offset, self.after_packets, self.reason)
     }
@@ -78,7 +78,7 @@ impl std::fmt::Display for Cut {
 pub struct Summary {
     pub packets: u64,
     /// Set if the file ends early or is damaged; all packets before the cut were passed on.
-    pub cut: Option<Cut>,
+    pub cut: Option<CaptureCut>,
 }
 
 /// Why a capture cannot be read at all.
@@ -135,7 +135,7 @@ pub fn read_from(
         let cut = |reason: &str| {
             let says =
                 told.map(|length| format!(", and says that it has {length} bytes")).unwrap_or_default();
-            Some(Cut { offset, after_packets, reason: format!("{reason}{says}") })
+            Some(CaptureCut { offset, after_packets, reason: format!("{reason}{says}") })
         };
         match reader.next() {
             Ok((length, block)) => {

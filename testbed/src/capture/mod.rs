@@ -4,6 +4,6 @@ mod decode;
 mod file;
 mod write;
 
-pub use decode::{Decoded, Skip, SkipCounts, decode_packet, udp_payload};
-pub use file::{CaptureError, CapturedPacket, Cut, LinkType, Summary, read, read_from};
+pub use decode::{DecodedPacket, Skip, SkipCounts, decode_packet, udp_payload};
+pub use file::{CaptureCut, CaptureError, CapturedPacket, LinkType, Summary, read, read_from};
 pub use write::{write_header, write_packet};

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use dta_proto::wire::ipv4;
 
-use super::Decoded;
+use super::DecodedPacket;
 
 /// Nanoseconds, in the byte order of the file.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -18,7 +18,6 @@ const UDP_LEN: u16 = 8;
 const TCP_LEN: u16 = 20;
 const TCP: u8 = 6;
 
-/// The header of the file.
 pub fn write_header(to: &mut impl Write) -> io::Result<()> {
     to.write_all(&MAGIC.to_le_bytes())?;
     for version in [2u16, 4] {
@@ -32,7 +31,7 @@ pub fn write_header(to: &mut impl Write) -> io::Result<()> {
 
 /// One TCP or UDP packet over IPv4, as long as `packet` says, with its headers only. Writes nothing and returns
 /// `false` for an IPv6 one, or one that is shorter than its headers or longer than IPv4 allows.
-pub fn write_packet(to: &mut impl Write, packet: &Decoded, time_ns: u64) -> io::Result<bool> {
+pub fn write_packet(to: &mut impl Write, packet: &DecodedPacket, time_ns: u64) -> io::Result<bool> {
     let flow = packet.flow;
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { return Ok(false) };
     let transport = if flow.proto == TCP { TCP_LEN } else { UDP_LEN };

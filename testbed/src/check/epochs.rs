@@ -126,7 +126,6 @@ impl Epochs {
         self.may_repeat
     }
 
-    /// The most epochs that a collector has.
     pub(super) fn max_per_collector(&self) -> usize {
         self.of.iter().map(Vec::len).max().unwrap_or(1)
     }
@@ -161,9 +160,6 @@ impl Epochs {
     }
 
     /// Asks for every flow in each epoch of its collector; answers by flow and epoch.
-    ///
-    /// # Errors
-    /// A collector refuses, or answers from another epoch.
     pub(super) async fn query_flows<A>(
         &self,
         (all, share): (&Spread, Share),
@@ -219,7 +215,6 @@ impl EpochTallies {
         &mut self.0[collector][epoch]
     }
 
-    /// Those of each epoch, by collector.
     pub fn by_collector(&self) -> &[Vec<Tally>] {
         &self.0
     }

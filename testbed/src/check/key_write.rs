@@ -8,7 +8,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::{QuestionKind, Spread};
 
 use super::epochs::{Candidate, EpochTallies, Epochs, witnesses};
-use super::occupancy::{Occupancy, When};
+use super::occupancy::{Occupancy, WriteOrder};
 use super::{LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
 use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;
@@ -70,7 +70,7 @@ pub(super) fn check_answers(
             let of = epochs.of_report(share.collector_of_key(&seen.key), &journal.under_way(place, 0));
             for (n, slot) in share.slots_of_value(&seen.key, redundancy, slots).iter().enumerate() {
                 if entry.fate.may_have_landed(n) {
-                    let when = When::from_fate(place, &entry.fate, n);
+                    let when = WriteOrder::from_fate(place, &entry.fate, n);
                     occupancy[of.clone()].iter_mut().for_each(|of| of.note_write(*slot, flow, when));
                 }
             }
@@ -88,7 +88,7 @@ pub(super) fn check_answers(
                 occupancy[epoch].may_be_overwritten(
                     slot,
                     index as u32,
-                    When::from_fate(report.place, &report.entry.fate, n),
+                    WriteOrder::from_fate(report.place, &report.entry.fate, n),
                 )
             };
             let is_there =
@@ -98,7 +98,7 @@ pub(super) fn check_answers(
         let placed =
             ValueEpochs::from_answers(reports, &answers[index], places.len(), epochs.may_repeat(), there);
         for (epoch, answer) in answers[index].iter().enumerate() {
-            let judged = Judged {
+            let judged = FlowEpoch {
                 name: format!("{}{}", flow.flow, epochs.epoch_label(collector, epoch)),
                 reports: placed.reports_in_epoch(reports, epoch),
                 is_repeated: placed.repeated.iter().any(|(of, _)| *of == epoch),
@@ -259,7 +259,7 @@ fn epochs_in_order(
 }
 
 /// A flow in an epoch.
-struct Judged<'a, 'b> {
+struct FlowEpoch<'a, 'b> {
     name: String,
     /// The reports that count for the epoch.
     reports: Vec<&'b ValueReport<'a>>,
@@ -269,7 +269,7 @@ struct Judged<'a, 'b> {
     copies: usize,
 }
 
-impl Judged<'_, '_> {
+impl FlowEpoch<'_, '_> {
     /// Compares the answer with the reports. `there` says how many copies of a report should be in memory.
     fn judge_answer(
         &self,
@@ -279,7 +279,7 @@ impl Judged<'_, '_> {
         ends: &mut ReportEnds,
         pools: &mut Pools,
     ) {
-        let Judged { name, reports, copies, .. } = self;
+        let FlowEpoch { name, reports, copies, .. } = self;
         let copies = *copies;
         // The fate of a report that is not the answer although none with its key is newer: at most `most` of the
         // copies that should be there must be lost for that.

@@ -101,9 +101,6 @@ pub struct StoreAnswers {
 
 impl StoreAnswers {
     /// Asks for the value and the path of every flow, in each of these epochs.
-    ///
-    /// # Errors
-    /// A collector refuses, or answers from another epoch.
     pub async fn query_stores(
         all: &Spread,
         topology: &Topology,
@@ -121,9 +118,6 @@ impl StoreAnswers {
     }
 
     /// Asks the same once more.
-    ///
-    /// # Errors
-    /// As [`StoreAnswers::query_stores`].
     pub async fn ask_again(
         &self,
         all: &Spread,

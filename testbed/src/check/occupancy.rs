@@ -6,12 +6,12 @@ use crate::journal::ReportFate;
 
 /// When a write happened. If the order is unknown, a write may be before and after any other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct When {
+pub(super) struct WriteOrder {
     pub(super) earliest: usize,
     pub(super) latest: usize,
 }
 
-impl When {
+impl WriteOrder {
     pub(super) fn from_fate(place: usize, fate: &ReportFate, copy: usize) -> Self {
         if fate.order_unknown(copy) {
             Self { earliest: 0, latest: usize::MAX }
@@ -27,7 +27,7 @@ pub(super) struct Occupancy(HashMap<u64, [Option<(u32, usize)>; 2]>);
 
 impl Occupancy {
     /// Notes a write of `key` that may be as late as `when.latest`.
-    pub(super) fn note_write(&mut self, slot: u64, key: u32, when: When) {
+    pub(super) fn note_write(&mut self, slot: u64, key: u32, when: WriteOrder) {
         let two = self.0.entry(slot).or_default();
         let at = when.latest;
         match two[0] {
@@ -47,7 +47,7 @@ impl Occupancy {
     }
 
     /// Whether another key may have written to `slot` after a write of `key` that may be as early as `when.earliest`.
-    pub(super) fn may_be_overwritten(&self, slot: u64, key: u32, when: When) -> bool {
+    pub(super) fn may_be_overwritten(&self, slot: u64, key: u32, when: WriteOrder) -> bool {
         let Some(two) = self.0.get(&slot) else { return false };
         two.iter().flatten().any(|(owner, latest)| *owner != key && *latest > when.earliest)
     }
@@ -68,13 +68,13 @@ mod tests {
             let mut occupancy = Occupancy::default();
             let mut all = Vec::new();
             for (place, (owner, moved)) in writes.into_iter().enumerate() {
-                let when = When::from_fate(place, &ReportFate { moved, ..ReportFate::default() }, 0);
+                let when = WriteOrder::from_fate(place, &ReportFate { moved, ..ReportFate::default() }, 0);
                 occupancy.note_write(9, owner, when);
                 all.push((owner, when.latest));
             }
             let expected = all.iter().any(|(owner, latest)| *owner != key && *latest > early);
-            prop_assert_eq!(occupancy.may_be_overwritten(9, key, When { earliest: early, latest: early }), expected);
-            let untouched = occupancy.may_be_overwritten(8, key, When { earliest: 0, latest: 0 });
+            prop_assert_eq!(occupancy.may_be_overwritten(9, key, WriteOrder { earliest: early, latest: early }), expected);
+            let untouched = occupancy.may_be_overwritten(8, key, WriteOrder { earliest: 0, latest: 0 });
             prop_assert!(!untouched);
         }
     }

@@ -8,7 +8,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::{QuestionKind, Spread};
 
 use super::epochs::{Candidate, EpochTallies, Epochs, witnesses};
-use super::occupancy::{Occupancy, When};
+use super::occupancy::{Occupancy, WriteOrder};
 use super::{LOST_TO_TRANSLATOR, Pools, ReportEnds, Tally};
 use crate::journal::{Journal, JournalEntry};
 use crate::share::Share;
@@ -138,7 +138,7 @@ pub(super) fn check_answers(
         for (epoch, shown) in shown.iter().enumerate() {
             let here = reports.iter().zip(&placed.epoch).filter(|(_, of)| **of == epoch);
             let may_be_here = reports.iter().filter(|report| report.epochs.contains(&epoch));
-            let judged = Judged {
+            let judged = FlowEpoch {
                 flow,
                 name: format!("{}{}", flow.flow, epochs.epoch_label(collector, epoch)),
                 reports: here.map(|(report, _)| report).collect(),
@@ -256,7 +256,7 @@ impl PostcardEpochs {
 }
 
 /// A flow in an epoch.
-struct Judged<'a, 'b> {
+struct FlowEpoch<'a, 'b> {
     flow: &'b SeenFlow,
     name: String,
     /// The postcards that count for the epoch, in order.
@@ -268,7 +268,7 @@ struct Judged<'a, 'b> {
     foreign: bool,
 }
 
-impl Judged<'_, '_> {
+impl FlowEpoch<'_, '_> {
     /// Compares the answer with the postcards. `there` says how many copies of a row should be in memory.
     fn judge_answer(
         &self,
@@ -279,7 +279,7 @@ impl Judged<'_, '_> {
         ends: &mut ReportEnds,
         pools: &mut Pools,
     ) {
-        let Judged { flow, name, reports, .. } = self;
+        let FlowEpoch { flow, name, reports, .. } = self;
         let answer = shown.answer.as_ref();
         let Some(last) = reports.last() else {
             if self.foreign || shown.wrong {
@@ -357,7 +357,7 @@ impl Judged<'_, '_> {
 }
 
 /// When the row of a postcard may have been written: a row that waits for hops is written later.
-fn row_written(place: usize, entry: &JournalEntry, copy: usize, evicted: u64) -> When {
-    let when = When::from_fate(place, &entry.fate, copy);
-    if evicted > 0 { When { earliest: 0, latest: usize::MAX } } else { when }
+fn row_written(place: usize, entry: &JournalEntry, copy: usize, evicted: u64) -> WriteOrder {
+    let when = WriteOrder::from_fate(place, &entry.fate, copy);
+    if evicted > 0 { WriteOrder { earliest: 0, latest: usize::MAX } } else { when }
 }

@@ -126,7 +126,6 @@ fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Reques
     Ok(told)
 }
 
-/// Sends a message to the manager.
 fn send_message(what: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');

@@ -21,7 +21,6 @@ pub struct Ssh {
 }
 
 dta_proto::named! {
-    /// What runs on a machine.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum MachineRole {
@@ -114,7 +113,6 @@ fn default_program() -> String {
 /// Longest name of a machine: it is part of the path of a socket, which Linux limits to 108 bytes.
 const LONGEST_NAME: usize = 24;
 
-/// Checks the machines of a file.
 pub(crate) fn check_machines(machines: &[Machine], places: &KeyPositions) -> Result<(), TopologyError> {
     if machines.is_empty() {
         return Ok(());

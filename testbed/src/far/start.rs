@@ -133,7 +133,7 @@ pub async fn start_remote_nodes(plan: &Plan<'_>, far: &TestbedMachines) -> anyho
         listen: reports.to_string(),
         control: "127.0.0.1:0".into(),
         collectors: lent,
-        source: *reports.ip(),
+        source: (*reports.ip()).into(),
         source_port: ROCE_PORT,
         ring: "off".into(),
     };
@@ -172,10 +172,10 @@ async fn start_collector(
         // What it hands out are keys to memory: they go through ssh alone.
         listen: "127.0.0.1:0".into(),
         memory: format!("{}/memory", machine.folder),
-        address: machine.settings.address,
+        address: machine.settings.address.into(),
         port: ROCE_PORT,
         device,
-        verbs: (device != "soft").then_some(machine.settings.address),
+        verbs: (device != "soft").then_some(machine.settings.address.into()),
         link: machine.settings.link.as_deref(),
     };
     write_remote_file(&machine, "collector.toml", files::collector(plan, &place)?).await?;
@@ -315,7 +315,7 @@ mod tests {
             listen: format!("{}:{PORT}", edge.address),
             control: "127.0.0.1:0".into(),
             collectors: vec!["127.0.0.1:1".into()],
-            source: edge.address,
+            source: edge.address.into(),
             source_port: ROCE_PORT,
             ring: "off".into(),
         };

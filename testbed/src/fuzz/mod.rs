@@ -135,12 +135,12 @@ fn parse_frame(bytes: &[u8]) -> bool {
     if let Ok(packet) = ipv4::Ipv4Packet::new_checked(bytes) {
         let _ = packet.check_plain();
         if let Ok(datagram) = udp::UdpPacket::new_checked(packet.payload()) {
-            let _ = datagram.verify_checksum(packet.source_address(), packet.destination_address());
+            let _ = datagram.verify_checksum(&packet.addresses());
         }
     }
     let received = Received::parse_packet(bytes);
     if let Ok(received) = &received {
-        let len = ipv4::HEADER_LEN + udp::HEADER_LEN + received.udp.payload().len();
+        let len = received.addresses.datagram_header_len() + received.udp.payload().len();
         assert!(roce::has_valid_icrc(&bytes[..len]), "taken with a wrong checksum");
         let _ = roce::RoceRepr::parse_packet(&received.roce);
     }

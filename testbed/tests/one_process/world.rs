@@ -59,14 +59,21 @@ impl World {
     pub(crate) fn new(writes: Transport, frames: Faults, answers: Faults, seed: u64) -> World {
         let responder = RefCell::new(Responder::new(ResponderConfig {
             device: "soft".into(),
-            ip: COLLECTOR,
+            ip: COLLECTOR.into(),
             port: ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
         }));
         let [translator, nic] = [TRANSLATOR, COLLECTOR].map(|ip| SocketAddrV4::new(ip, ROCE_PORT));
         // PSNs wrap on the way; and nobody takes the receives before the end, so there are more than batches.
-        let pairs = Pairs { translator, nic, writes, start_psn: 0xff_ff00, receives: 1 << 16 };
+        let pairs = Pairs {
+            translator,
+            nic,
+            writes,
+            start_psn: 0xff_ff00,
+            local_qpns: [0x111, 0x112],
+            receives: 1 << 16,
+        };
         let (stores, mut program) = programmed(
             &stores(),
             RegionOptions { huge_pages: false },

@@ -1,5 +1,5 @@
-//! Flows of real traffic: as Debian's softflowd exports them, and as tshark counts them. Tests of several crates take this file
-//! by `#[path]`.
+//! Flows of real traffic: as Debian's softflowd and pmacct export them, and as tshark counts them. Tests of several crates take
+//! this file by `#[path]`.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dta_proto::key::{Flow, has_ports};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 /// Packets and bytes: of frames behind their Ethernet header, as softflowd counts them, which includes padding.
 pub(crate) type Flows = BTreeMap<Flow, (u64, u64)>;
@@ -79,12 +80,22 @@ pub(crate) fn packets(capture: &Path) -> Vec<Option<Packet>> {
     String::from_utf8(output.stdout).unwrap().lines().map(packet).collect()
 }
 
-/// Every flow of a capture.
+/// Every flow of a capture, by softflowd's count of bytes.
 pub(crate) fn truth(capture: &Path) -> Flows {
+    flows_of_packets(capture, |packet| packet.frame_bytes)
+}
+
+/// Every flow of a capture, with the bytes that its IP headers say: pmacct's count.
+#[allow(dead_code, reason = "not every test that takes this file reads it")]
+pub(crate) fn ip_truth(capture: &Path) -> Flows {
+    flows_of_packets(capture, |packet| packet.ip_bytes)
+}
+
+fn flows_of_packets(capture: &Path, bytes: impl Fn(&Packet) -> u64) -> Flows {
     let mut flows = Flows::new();
     for packet in packets(capture).into_iter().flatten() {
         let counted = flows.entry(packet.flow).or_default();
-        *counted = (counted.0 + 1, counted.1 + packet.frame_bytes);
+        *counted = (counted.0 + 1, counted.1 + bytes(&packet));
     }
     assert!(flows.len() > 100, "{} flows", flows.len());
     flows
@@ -94,7 +105,6 @@ pub(crate) fn truth(capture: &Path) -> Flows {
 pub(crate) fn exported(capture: &Path, version: u8) -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut softflowd = Command::new("softflowd");
     softflowd
         .arg("-d")
@@ -104,18 +114,56 @@ pub(crate) fn exported(capture: &Path, version: u8) -> Vec<Vec<u8>> {
     softflowd.args(["-v", &version.to_string()]);
     // With a control socket it waits for somebody to call, and reads nothing.
     softflowd.current_dir(folder.path()).args(["-p", "pid", "-c", "none"]);
-    let mut softflowd = softflowd
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("softflowd starts: scripts/install-deps test");
+    received_from(&mut softflowd, &socket)
+}
+
+/// What pmacct's probe exports of a capture as NetFlow 5, 9 or IPFIX (10), in its order.
+#[allow(dead_code, reason = "not every test that takes this file calls it")]
+pub(crate) fn exported_by_pmacct(capture: &Path, version: u8) -> Vec<Vec<u8>> {
+    exported_by_plugin(
+        capture,
+        "nfprobe",
+        &format!("aggregate: src_host, dst_host, src_port, dst_port, proto, tos\nnfprobe_version: {version}"),
+    )
+}
+
+/// What pmacct's sFlow agent 10.200.0.2 exports of a capture: a sample of every packet.
+#[allow(dead_code, reason = "not every test that takes this file calls it")]
+pub(crate) fn sampled_by_pmacct(capture: &Path) -> Vec<Vec<u8>> {
+    exported_by_plugin(capture, "sfprobe", "sampling_rate: 1\nsfprobe_agentip: 10.200.0.2")
+}
+
+fn exported_by_plugin(capture: &Path, plugin: &str, more: &str) -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Buffers that hold all of a capture, which is read at once.
+    let config = format!(
+        "daemonize: false\npcap_savefile: {}\nplugins: {plugin}\n{plugin}_receiver: {}\n{more}\n\
+         plugin_buffer_size: 1048576\nplugin_pipe_size: 67108864\n",
+        capture.canonicalize().unwrap().display(),
+        socket.local_addr().unwrap(),
+    );
+    let file = folder.path().join("pmacctd.conf");
+    std::fs::write(&file, config).unwrap();
+    let mut pmacctd = Command::new("pmacctd");
+    pmacctd.arg("-f").arg(&file);
+    received_from(&mut pmacctd, &socket)
+}
+
+/// All that an exporter sends until it ends.
+fn received_from(exporter: &mut Command, socket: &UdpSocket) -> Vec<Vec<u8>> {
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    // A capture is read at once, and this thread may not run meanwhile. Only root may have more than the system's limit.
+    let _ = set_socket_recv_buffer_size_force(socket, 16 << 20);
+    let child = exporter.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.unwrap_or_else(|error| panic!("{exporter:?}: {error} (scripts/install-deps test)"));
     let (mut datagrams, mut buffer, mut ended) = (Vec::new(), [0; 2048], false);
     loop {
         match socket.recv(&mut buffer) {
             Ok(length) => datagrams.push(buffer[..length].to_vec()),
             // What it sent last has come.
             Err(_) if ended => break,
-            Err(_) => ended = softflowd.try_wait().unwrap().is_some(),
+            Err(_) => ended = child.try_wait().unwrap().is_some(),
         }
     }
     assert!(datagrams.len() > 5, "{} datagrams", datagrams.len());

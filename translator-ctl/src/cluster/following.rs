@@ -14,7 +14,6 @@ use crate::lease::{self, Halted, KnownLeases, LeaseEvent};
 use crate::session::{LeasedSession, SessionError};
 use dta_switch::Target;
 
-/// The cluster of a translator, if it is in one.
 pub(crate) struct ClusterFollower {
     views: Option<Views>,
     roster: Roster,
@@ -26,9 +25,6 @@ pub(crate) struct ClusterFollower {
 impl ClusterFollower {
     /// Begins to follow the cluster of a configuration, for a data plane that has queue pairs for so many collectors. Returns also the configuration to begin with, which has no
     /// collectors if there is a cluster.
-    ///
-    /// # Errors
-    /// The cluster's TLS files or credentials cannot be read.
     pub(crate) fn from_config(
         config: &TranslatorConfig,
         most: u8,
@@ -95,9 +91,6 @@ pub(crate) struct DataPlaneSessions {
 
 impl DataPlaneSessions {
     /// With the collectors of a configuration, none of them open.
-    ///
-    /// # Errors
-    /// An address that cannot be used, or TLS files.
     pub(crate) fn new(
         config: TranslatorConfig,
         endpoint: Endpoint,

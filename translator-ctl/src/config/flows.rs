@@ -2,39 +2,37 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::str::FromStr;
 
 use dta_proto::prefix::Prefix;
 use dta_telemetry::flows::DecoderOptions;
-use dta_telemetry::reports::Rules;
 
-use super::ConfigError;
+use super::listener::{parse_url, write_url};
+use super::{ConfigError, ListenAddress};
 
-/// Longest time for which a flow stays with a silent exporter.
-const MOST_TAKEOVER_MS: u64 = 86_400_000;
+/// Port of NetFlow where a listener at an interface names none.
+const USUAL_PORT: u16 = 2055;
 
-/// Where to receive flow exports, written `udp://ADDR:PORT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowListener(pub SocketAddr);
+/// Where to receive flow exports, written `udp://ADDR:PORT`, `xdp:INTERFACE:PORT` or `xdp:INTERFACE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowListener(pub ListenAddress);
 
 /// The text is not a listener.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a listener for flows; write udp://0.0.0.0:2055")]
+#[error("{0:?} is not a listener for flows; write udp://0.0.0.0:2055 or xdp:eth1:2055")]
 pub struct FlowListenerError(String);
 
 impl FromStr for FlowListener {
     type Err = FlowListenerError;
 
     fn from_str(text: &str) -> Result<FlowListener, FlowListenerError> {
-        let address = text.strip_prefix("udp://").and_then(|address| address.parse().ok());
-        address.map(FlowListener).ok_or_else(|| FlowListenerError(text.to_owned()))
+        parse_url(text, USUAL_PORT).map(FlowListener).map_err(|_| FlowListenerError(text.to_owned()))
     }
 }
 
 impl fmt::Display for FlowListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "udp://{}", self.0)
+        write_url(&self.0, f)
     }
 }
 
@@ -55,8 +53,6 @@ dta_files::config_table! {
         /// Sampling rates of exporters that announce none, by address or prefix: one packet in so many.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub sampling: BTreeMap<String, u32> = BTreeMap::new();
-        /// Milliseconds after which another exporter counts a flow, if the one that counts it says nothing of it.
-        pub takeover_ms: u64 = Rules::default().takeover / 1_000_000, in 0..=MOST_TAKEOVER_MS;
     }
 }
 
@@ -64,7 +60,7 @@ impl FlowTable {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// What is out of range, and a listener that is not IPv4.
+    /// What is out of range.
     pub fn check_ranges(&self) -> Result<(), ConfigError> {
         ConfigError::check_numbers("translator.flows", self.bounded_numbers())?;
         for (prefix, rate) in &self.sampling {
@@ -80,14 +76,7 @@ impl FlowTable {
                 return Err(ConfigError::invalid_value(&key, rate.to_string(), "one packet in at least 1"));
             }
         }
-        match self.listen.iter().find(|listener| listener.0.is_ipv6()) {
-            Some(listener) => Err(ConfigError::invalid_value(
-                "translator.flows.listen",
-                listener.to_string(),
-                "an IPv4 address and port",
-            )),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// What the decoder is told. The table was checked.
@@ -110,7 +99,14 @@ mod tests {
     fn listeners_are_read_and_shown() {
         let listener: FlowListener = "udp://0.0.0.0:2055".parse().unwrap();
         assert_eq!((listener.0.port(), listener.to_string().as_str()), (2055, "udp://0.0.0.0:2055"));
-        for text in ["0.0.0.0:2055", "udp://router:2055", "udp://0.0.0.0", "tcp://0.0.0.0:4739"] {
+        let listener: FlowListener = "xdp:eth1".parse().unwrap();
+        assert_eq!(listener.to_string(), "xdp:eth1:2055");
+        for text in ["udp://[::]:2055", "udp://[2001:db8::1]:6343"] {
+            assert_eq!(text.parse::<FlowListener>().unwrap().to_string(), text);
+        }
+        assert_eq!("xdp:eth1:6343".parse::<FlowListener>().unwrap().to_string(), "xdp:eth1:6343");
+        for text in ["xdp:eth1:", "0.0.0.0:2055", "udp://router:2055", "udp://0.0.0.0", "tcp://0.0.0.0:4739"]
+        {
             assert!(
                 text.parse::<FlowListener>().unwrap_err().to_string().contains("udp://0.0.0.0:2055"),
                 "{text}"
@@ -122,8 +118,6 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, key) in [
             ("exporters = 0", "translator.flows.exporters"),
-            ("takeover_ms = 86400001", "translator.flows.takeover_ms"),
-            ("listen = ['udp://[::1]:1']", "translator.flows.listen"),
             ("sources_per_address = 0", "translator.flows.sources_per_address"),
             ("sampling = { '192.0.2.1' = 0 }", "translator.flows.sampling"),
             ("sampling = { router = 10 }", "translator.flows.sampling"),

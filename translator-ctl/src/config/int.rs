@@ -2,31 +2,41 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::listener::{parse_url, write_url};
+use super::{ConfigError, ListenAddress};
+use dta_link::xdp::{EventLimits, ReportForm};
 use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
-use dta_telemetry::int::{IntSettings, Mark};
+use dta_telemetry::int::{Dialect, IntSettings, Mark};
 use dta_telemetry::reports::{Detect, MetricRule, Rules, TimeMode, WatchRule};
 
+/// Port of Telemetry Reports where a listener at an interface names none: SD-Fabric's.
+const USUAL_PORT: u16 = 32766;
+/// Values for each report that a program at an interface may drop as unchanged.
+const VALUES_PER_REPORT: usize = 16;
 /// Longest time for which counts are summed.
 const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
 
 /// Where to receive Telemetry Reports, and how to parse them.
 ///
-/// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`; the part after the question mark is optional.
+/// Written `udp://ADDR:PORT?dialect=NAME&mark=MARK&source-only-words=N`, or `xdp:INTERFACE:PORT?…`, where `events=kernel`
+/// may be added; the part after the question mark is optional, and so is the port at an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntListener {
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     pub settings: IntSettings,
+    /// Whether the program at the interface drops reports that say nothing new.
+    pub drops_unchanged: bool,
 }
 
 /// The text is not a listener.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an INT listener: {what}; write udp://0.0.0.0:32766?dialect=sdfabric")]
+#[error(
+    "{text:?} is not an INT listener: {what}; write udp://0.0.0.0:32766?dialect=sdfabric or xdp:eth1?dialect=sdfabric"
+)]
 pub struct IntListenerError {
     text: String,
     what: String,
@@ -37,11 +47,10 @@ impl FromStr for IntListener {
 
     fn from_str(text: &str) -> Result<IntListener, IntListenerError> {
         let fail = |what: String| IntListenerError { text: text.to_owned(), what };
-        let rest = text.strip_prefix("udp://").ok_or_else(|| fail("it does not start with udp://".into()))?;
-        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let listen =
-            address.parse().map_err(|_| fail(format!("{address:?} is not an IP address and a port")))?;
+        let (address, query) = text.split_once('?').unwrap_or((text, ""));
+        let listen = parse_url(address, USUAL_PORT).map_err(fail)?;
         let mut settings = IntSettings::default();
+        let mut drops_unchanged = false;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| fail(format!("{pair:?} has no value")))?;
             match key {
@@ -57,10 +66,38 @@ impl FromStr for IntListener {
                     settings.source_only_words =
                         value.parse().map_err(|_| fail(format!("{value:?} is not a number of 0 to 255")))?;
                 }
-                other => return Err(fail(format!("{other:?} is not dialect, mark or source-only-words"))),
+                "events" => {
+                    drops_unchanged = match value {
+                        "kernel" => true,
+                        "translator" => false,
+                        _ => return Err(fail(format!("events={value} is neither kernel nor translator"))),
+                    }
+                }
+                other => {
+                    return Err(fail(format!("{other:?} is not dialect, mark, source-only-words or events")));
+                }
             }
         }
-        Ok(IntListener { listen, settings })
+        let listener = IntListener { listen, settings, drops_unchanged };
+        if drops_unchanged && listener.listen.xdp_address().is_none() {
+            return Err(fail("events=kernel needs an interface".into()));
+        }
+        if drops_unchanged && settings.dialect == Dialect::V20 {
+            return Err(fail("events=kernel is not possible with dialect=v2.0".into()));
+        }
+        Ok(listener)
+    }
+}
+
+impl IntListener {
+    /// How the program at the interface reads reports, if it drops unchanged ones.
+    pub fn report_form(&self) -> Option<ReportForm> {
+        self.drops_unchanged.then_some(match self.settings.dialect {
+            Dialect::V05 | Dialect::SdFabric => ReportForm::V05,
+            Dialect::V10 | Dialect::Geant | Dialect::NoviFlow => ReportForm::V10,
+            Dialect::IntCollector => ReportForm::GuessedOrV10,
+            Dialect::Auto | Dialect::V20 => ReportForm::Guessed,
+        })
     }
 }
 
@@ -89,7 +126,8 @@ fn parse_mark(text: &str) -> Option<Mark> {
 
 impl fmt::Display for IntListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "udp://{}?dialect={}", self.listen, self.settings.dialect)?;
+        write_url(&self.listen, f)?;
+        write!(f, "?dialect={}", self.settings.dialect)?;
         match self.settings.mark {
             Mark::ByDialect => {}
             Mark::Guess => f.write_str("&mark=guess")?,
@@ -100,9 +138,10 @@ impl fmt::Display for IntListener {
             Mark::Probe(marker) => write!(f, "&mark=probe:{marker:016x}")?,
         }
         match self.settings.source_only_words {
-            0 => Ok(()),
-            words => write!(f, "&source-only-words={words}"),
+            0 => {}
+            words => write!(f, "&source-only-words={words}")?,
         }
+        f.write_str(if self.drops_unchanged { "&events=kernel" } else { "" })
     }
 }
 
@@ -204,10 +243,20 @@ fn parse_detect(text: &str) -> Option<Detect> {
 }
 
 impl IntTable {
+    /// The interface whose program drops unchanged reports, and how much it has to know.
+    pub fn events_interface(&self) -> Option<(&str, EventLimits)> {
+        let listener = self.listen.iter().find(|listener| listener.drops_unchanged)?;
+        let values = Rules { keys: self.keys, ..Rules::default() }.value_capacity();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let limits = EventLimits {
+            values: number(values),
+            reports: number(values.div_ceil(VALUES_PER_REPORT)),
+            sources: number(self.sources.max(1)),
+        };
+        Some((&listener.listen.xdp_address()?.interface, limits))
+    }
+
     /// The rules that this table describes.
-    ///
-    /// # Errors
-    /// What cannot be parsed or is out of range.
     pub fn telemetry_rules(&self) -> Result<Rules, ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
             Err(ConfigError::invalid_value(format!("translator.int.{key}"), value, must))
@@ -271,11 +320,6 @@ impl IntTable {
                 );
             }
         }
-        for listener in &self.listen {
-            if listener.listen.is_ipv6() {
-                return fail("listen", listener.to_string(), "an IPv4 address and port");
-            }
-        }
         Ok(rules)
     }
 }
@@ -291,19 +335,29 @@ mod tests {
         for text in [
             "udp://0.0.0.0:32766?dialect=sdfabric",
             "udp://127.0.0.1:0?dialect=auto&mark=dscp:23/63",
+            "udp://[2001:db8::1]:32766?dialect=auto",
             "udp://127.0.0.1:0?dialect=v2.0&mark=port:32766&source-only-words=2",
             "udp://127.0.0.1:0?dialect=v1.0&mark=probe:0123456789abcdef",
+            "xdp:eth1:54321?dialect=v0.5&mark=port:32766",
+            "xdp:eth1:54321?dialect=noviflow&events=kernel",
         ] {
             let listener: IntListener = text.parse().unwrap();
             assert_eq!(listener.to_string(), text);
         }
+        let usual: IntListener = "xdp:eth1?dialect=sdfabric".parse().unwrap();
+        assert_eq!(usual.to_string(), "xdp:eth1:32766?dialect=sdfabric");
         for (text, what) in [
+            ("xdp:eth1:x?dialect=v1.0", "xdp:eth1:32766"),
+            ("xdp:eth1?colour=red", "colour"),
             ("0.0.0.0:1", "udp://"),
             ("udp://host:1", "IP address"),
             ("udp://0.0.0.0:1?dialect=cisco", "no dialect"),
             ("udp://0.0.0.0:1?mark=dscp:64", "mark=dscp:64"),
             ("udp://0.0.0.0:1?colour=red", "colour"),
             ("udp://0.0.0.0:1?dialect", "no value"),
+            ("udp://0.0.0.0:1?events=kernel", "needs an interface"),
+            ("xdp:eth1?events=kernel&dialect=v2.0", "not possible with dialect=v2.0"),
+            ("xdp:eth1?events=xdp", "neither kernel nor translator"),
         ] {
             let error = text.parse::<IntListener>().unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
@@ -329,7 +383,6 @@ mod tests {
             ("watch = ['host']", "translator.int.watch"),
             ("count_wait_ms = 3600001", "translator.int.count_wait_ms"),
             ("keys = 0", "translator.int.keys"),
-            ("listen = ['udp://[::1]:1']", "translator.int.listen"),
         ] {
             let error = table(text).telemetry_rules().unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");

@@ -2,6 +2,7 @@
 
 mod flows;
 mod int;
+mod listener;
 pub mod reporter;
 pub mod settings;
 mod switch;
@@ -10,6 +11,7 @@ pub use flows::{FlowListener, FlowListenerError, FlowTable};
 pub use int::{
     IntListener, IntListenerError, IntStores, IntTable, MetricTable, MetricWritePolicy, Timestamps,
 };
+pub use listener::{ListenAddress, XdpAddress};
 
 /// The commented configuration that `dta-translator config --example` prints. Lines that begin with
 /// `#!` are settings that have no default.
@@ -32,8 +34,8 @@ use crate::program::{FrameSource, TargetProgramSettings};
 use dta_dataplane::EngineLimits;
 use dta_dataplane::requester::Timing;
 use dta_dataplane::workers::MAX_WORKERS;
-use dta_link::Wire;
 use dta_link::shared_ring::RingUse;
+use dta_link::{SocketKind, Wire};
 use dta_proto::list_range::ListRange;
 use dta_proto::name;
 use dta_proto::program::{Endpoint, MAX_COLLECTORS, Mac, Primitive, ReportService};
@@ -56,9 +58,8 @@ dta_files::config_table! {
     pub struct TranslatorConfig {
         /// Name of the session in the collector.
         pub name: String = "translator".into();
-        /// UDP address and port for reports.
-        #[serde(deserialize_with = "dta_files::host::serde::deserialize_socket")]
-        pub listen: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT);
+        /// UDP address and port for reports, or an interface and a port.
+        pub listen: ListenAddress = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), dta_proto::wire::dta::PORT).into();
         /// Threads that receive reports and send frames, each with its own session, queue pairs and store state:
         /// `docs/decisions/workers.md`.
         pub workers: usize = 1;
@@ -79,8 +80,11 @@ dta_files::config_table! {
         pub source_port: u16 = dta_proto::wire::roce::PORT;
         /// Network interface for whole frames, by packet socket (CAP_NET_RAW) or AF_XDP (CAP_BPF and
         /// CAP_NET_ADMIN too); without it, a UDP socket. `source` is then the program's own address, for which it
-        /// answers ARP: the interface should not have it.
+        /// answers ARP or neighbour discovery: the interface should not have it.
         pub link: Option<Wire> = None;
+        /// RDMA device that sends: operations are posted to it, and it makes the frames, of its own address. `source` is
+        /// then the one of its addresses to use, and loopback means any of its family. Not with `link` or in reference mode.
+        pub device: Option<String> = None;
         /// Whether frames to a collector on this host use a shared-memory ring if the collector offers one. Not
         /// with `link`.
         pub ring: RingUse = RingUse::Auto;
@@ -237,14 +241,8 @@ fn check_lists(table: &str, lists: &[ListRange]) -> Result<(), ConfigError> {
 
 impl TranslatorConfig {
     /// The rules for Telemetry Reports and flow records.
-    ///
-    /// # Errors
-    /// As [`IntTable::telemetry_rules`].
     pub fn telemetry_rules(&self) -> Result<Rules, ConfigError> {
-        Ok(Rules {
-            takeover: self.flows.takeover_ms.saturating_mul(1_000_000),
-            ..self.int.telemetry_rules()?
-        })
+        self.int.telemetry_rules()
     }
 
     pub(crate) fn client_options(&self, collector: u8) -> ClientOptions {
@@ -308,11 +306,13 @@ impl TranslatorConfig {
                 "1 with `link`: one thread receives an interface's whole frames",
             );
         }
-        if !self.int.listen.is_empty() || !self.flows.listen.is_empty() {
+        let of_int = self.int.listen.iter().map(|listener| &listener.listen);
+        let mut all = of_int.chain(self.flows.listen.iter().map(|listener| &listener.0));
+        if all.any(|listen| listen.xdp_address().is_some()) {
             return fail(
                 "workers",
                 workers,
-                "1 with listeners for INT or flows (`int.listen`, `flows.listen`): one thread tracks their flows",
+                "1 with listeners for INT or flows at an interface (`xdp:`): its queues do not keep an exporter's datagrams together",
             );
         }
         let last = self.of_worker(self.workers - 1);
@@ -322,6 +322,48 @@ impl TranslatorConfig {
         if !last.all_queue_pairs().all(has_24_bits) {
             let must = "two numbers that stay within 24 bits for the last worker: each worker uses 2 more per collector";
             return fail("queue_pairs", format!("{:?}", self.queue_pairs), must);
+        }
+        Ok(())
+    }
+
+    /// Checks that listeners at an interface have ports of their own, and the interface for themselves.
+    fn check_interfaces(&self) -> Result<(), ConfigError> {
+        let of_int = self.int.listen.iter().map(|listener| ("int.listen", &listener.listen));
+        let of_flows = self.flows.listen.iter().map(|listener| ("flows.listen", &listener.0));
+        let all = std::iter::once(("listen", &self.listen)).chain(of_int).chain(of_flows);
+        let of_events: Vec<_> = self.int.listen.iter().filter(|listener| listener.drops_unchanged).collect();
+        if let Some(listener) = of_events.first() {
+            let interface =
+                |listener: &IntListener| listener.listen.xdp_address().map(|xdp| xdp.interface.clone());
+            if of_events.iter().any(|other| interface(other) != interface(listener)) {
+                let must = "such that listeners with events=kernel are at one interface";
+                return Err(ConfigError::invalid_value("translator.int.listen", listener.to_string(), must));
+            }
+            if self.int.per_packet {
+                let must =
+                    "false with events=kernel: of dropped reports, the lengths of packets are not counted";
+                return Err(ConfigError::invalid_value("translator.int.per_packet", "true", must));
+            }
+        }
+        let mut before: Vec<&XdpAddress> = Vec::new();
+        for (key, address) in all.filter_map(|(key, listen)| Some((key, listen.xdp_address()?))) {
+            let fail = |must: &str| {
+                Err(ConfigError::invalid_value(format!("translator.{key}"), address.to_string(), must))
+            };
+            if address.port != 0 && before.contains(&address) {
+                return fail("an interface and a port that no other listener has");
+            }
+            if let Some(wire) = &self.link
+                && wire.interface == address.interface
+                && wire.kind != SocketKind::Packet
+            {
+                let must = format!(
+                    "another interface than that of `link`: two of AF_XDP cannot share one; let frames go by packet:{}",
+                    wire.interface
+                );
+                return fail(&must);
+            }
+            before.push(address);
         }
         Ok(())
     }
@@ -438,6 +480,20 @@ impl TranslatorConfig {
                 "a port if there is a link: no kernel chooses one there",
             );
         }
+        if let Some(device) = &self.device {
+            let must = if device.is_empty() {
+                "the name of an RDMA device"
+            } else if self.link.is_some() {
+                "left out with `link`: an RDMA device sends without it"
+            } else if self.reference {
+                "left out with `reference`: an RDMA device makes its frames by itself, not byte for byte as a switch does"
+            } else {
+                ""
+            };
+            if !must.is_empty() {
+                return fail("translator.device", format!("{device:?}"), must);
+            }
+        }
         if matches!(&self.control, ControlAddress::Tcp(address) if !address.ip().is_loopback()) {
             return fail(
                 "translator.control",
@@ -447,6 +503,7 @@ impl TranslatorConfig {
         }
         self.check_collectors()?;
         self.check_workers()?;
+        self.check_interfaces()?;
         if self.lease_seconds < 3 {
             return fail("translator.lease_seconds", self.lease_seconds.to_string(), "at least 3");
         }
@@ -513,8 +570,18 @@ impl TranslatorConfig {
         if self.listen.is_ipv6() {
             return fail("listen", self.listen.to_string(), "an IPv4 address and port");
         }
-        if self.source.is_ipv6() || self.source.is_unspecified() {
-            return fail("source", self.source.to_string(), "one IPv4 address of this host");
+        if table != "translator" && self.listen.xdp_address().is_some() {
+            return fail(
+                "listen",
+                self.listen.to_string(),
+                "an IPv4 address and port: a switch has no AF_XDP",
+            );
+        }
+        if self.source.is_unspecified() {
+            return fail("source", self.source.to_string(), "one address of this host");
+        }
+        if table != "translator" && self.source.is_ipv6() {
+            return fail("source", self.source.to_string(), "an IPv4 address: a switch has no other");
         }
         if let Some(mac) = &self.mac
             && mac.parse::<Mac>().is_err()
@@ -587,6 +654,7 @@ impl TranslatorConfig {
                 tries: self.rc.tries,
             },
             name_reports,
+            posts: self.device.is_some(),
         }
     }
 }
@@ -623,6 +691,10 @@ mod tests {
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         // With its own link, the address must not be any host's.
         let text = text.replace("source = \"127.0.0.2\"", "source = \"10.0.1.9\"");
+        // One or the other.
+        let device = "device = \"mlx5_0\"\n";
+        assert!(text.contains(device));
+        let text = text.replace(device, "");
         // And with TLS, for the collector.
         let text = text.replace("http://127.0.0.1:40050", "https://127.0.0.1:40050");
         let config = parse(&text).unwrap();
@@ -683,6 +755,15 @@ mod tests {
     }
 
     #[test]
+    fn frames_over_ipv6_come_from_a_socket_a_link_or_a_device() {
+        for text in
+            ["source = '::1'", "source = '2001:db8::2'\nlink = 'eth1'", "source = '::1'\ndevice = 'mlx5_0'"]
+        {
+            assert!(parse(&format!("[translator]\n{text}")).unwrap().translator.source.is_ipv6(), "{text}");
+        }
+    }
+
+    #[test]
     fn unknown_keys_are_named() {
         for text in ["[translator]\nlisen = '127.0.0.1:1'", "[translater]", "[translator.flush]\nappend = 3"]
         {
@@ -696,7 +777,8 @@ mod tests {
         for (text, key) in [
             ("name = ''", "translator.name"),
             ("listen = '[::1]:40040'", "translator.listen"),
-            ("source = '::1'", "translator.source"),
+            ("workers = 2\n[translator.flows]\nlisten = ['xdp:eth1']", "translator.workers"),
+            ("source = '::1'\nlink = 'eth1'", "translator.source"),
             ("control = '0.0.0.0:40051'", "translator.control"),
             ("control = 'unix:'", "t.toml, line 2, key `translator.control`: "),
             ("collector = 'ftp://127.0.0.1:40050'", "translator.collector"),
@@ -705,6 +787,12 @@ mod tests {
             ("collector = 'c'", "translator.collector"),
             ("collector = 'http://c:1'\ntls = { ca = 'a', cert = 'c', key = 'k' }", "translator.collector"),
             ("mac = '02:00'", "translator.mac"),
+            (
+                "device = 'mlx5_0'\nreference = true",
+                "translator.device is \"mlx5_0\", but must be left out with `reference`",
+            ),
+            ("device = 'mlx5_0'\nlink = 'eth1'\nsource = '10.0.0.9'", "translator.device is \"mlx5_0\""),
+            ("device = ''", "translator.device"),
             ("queue_pairs = [5, 5]", "translator.queue_pairs"),
             ("collector = ['a:1', 'b:1']\nqueue_pairs = [16, 18]", "translator.queue_pairs"),
             ("collector = ['a:1', 'b:1']\nqueue_pairs = [16777214, 5]", "translator.queue_pairs"),
@@ -759,6 +847,34 @@ mod tests {
             let error = parse(&format!("[translator]\n{text}")).unwrap_err().to_string();
             assert!(error.starts_with(key), "{error}");
         }
+    }
+
+    #[test]
+    fn an_interface_serves_several_listeners_but_not_the_frames_too() {
+        let of = |text: &str| parse(&format!("[translator]\n{text}"));
+        let listeners =
+            "int.listen = ['xdp:eth1?dialect=v1.0', 'xdp:eth1:1', 'xdp:eth2']\nflows.listen = ['xdp:eth1']";
+        let config =
+            of(&format!("listen = 'xdp:eth1'\nlink = 'packet:eth1'\nsource = '10.0.1.9'\n{listeners}"))
+                .unwrap();
+        assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
+        let told = |text: &str| of(text).unwrap_err().to_string();
+        for kind in ["xdp", "auto"] {
+            let error = told(&format!("source = '10.0.1.9'\nlink = '{kind}:eth1'\nlisten = 'xdp:eth1'"));
+            assert!(
+                error.starts_with("translator.listen is xdp:eth1:40040") && error.contains("packet:eth1"),
+                "{error}"
+            );
+        }
+        let error = told("int.listen = ['xdp:eth1:2055']\nflows.listen = ['xdp:eth1']");
+        assert!(error.starts_with("translator.flows.listen is xdp:eth1:2055"), "{error}");
+        let error = told("int.listen = ['xdp:eth1?events=kernel', 'xdp:eth2?events=kernel']");
+        assert!(error.contains("at one interface"), "{error}");
+        let error = told("int.listen = ['xdp:eth1?events=kernel']\nint.per_packet = true");
+        assert!(error.starts_with("translator.int.per_packet is true"), "{error}");
+        let switch = "[translator]\nlisten = 'xdp:eth1'\n[switch.a]\ntype = 'software'\ncontrol = 'c:1'";
+        let error = parse(switch).unwrap_err().to_string();
+        assert!(error.starts_with("switch.a.listen is xdp:eth1:40040"), "{error}");
     }
 
     #[test]

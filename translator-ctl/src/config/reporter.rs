@@ -59,7 +59,6 @@ pub struct SwitchReporterTable {
     /// Ethernet addresses whose frames are dropped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop_macs: Vec<DropMac>,
-    /// Prefixes that are not routed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop_routes: Vec<DropRoute>,
     /// Store ids by name in the collector; those of its default INT stores are known.

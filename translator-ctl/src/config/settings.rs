@@ -65,9 +65,6 @@ fn check_foreign(p4: &P4, table: &str) -> Result<(), ConfigError> {
 
 impl Config {
     /// What a switch with the role `reporter` should do; `None` for other switches.
-    ///
-    /// # Errors
-    /// There is no such switch, or an error is in its table.
     pub fn reporter_of(&self, switch: &str) -> Result<Option<(&P4, SwitchReporterSettings)>, ConfigError> {
         let p4 = self.find_switch(switch)?.p4_config().map(|(_, p4)| p4).filter(|p4| p4.is_reporter());
         p4.map(|p4| Ok((p4, resolve_settings(p4, switch)?))).transpose()

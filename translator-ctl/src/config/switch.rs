@@ -247,7 +247,7 @@ impl SessionOverrides {
         let t = translator.clone();
         TranslatorConfig {
             name: session.unwrap_or_else(|| switch.into()),
-            listen: listen.unwrap_or(t.listen),
+            listen: listen.map_or(t.listen, Into::into),
             source: source.unwrap_or(t.source),
             source_port: source_port.unwrap_or(t.source_port),
             mac: mac.or(t.mac),
@@ -265,10 +265,6 @@ impl SessionOverrides {
 }
 
 impl Config {
-    /// The switch of a name.
-    ///
-    /// # Errors
-    /// There is no such switch.
     pub fn find_switch(&self, name: &str) -> Result<&Switch, ConfigError> {
         self.switch.get(name).ok_or_else(|| {
             let have = match self.switch.len() {
@@ -280,9 +276,6 @@ impl Config {
     }
 
     /// A switch as a translator: `[translator]` with the switch's own settings and its own session.
-    ///
-    /// # Errors
-    /// There is no such switch, or it is a reporter.
     pub fn translator_of(&self, switch: &str) -> Result<TranslatorConfig, ConfigError> {
         match self.find_switch(switch)? {
             reporter if reporter.is_reporter() => Err(ConfigError::new(

@@ -19,10 +19,6 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// The bells for this many workers.
-    ///
-    /// # Errors
-    /// No more sockets.
     pub fn open_for_workers(workers: usize) -> io::Result<Vec<Bell>> {
         let mut owns = Vec::new();
         let mut ropes = Vec::new();
@@ -65,7 +61,6 @@ impl Bell {
         fence(Ordering::SeqCst);
     }
 
-    /// Announces that this worker is awake.
     pub fn announce_awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         // Drained even if nobody has rung: a datagram may arrive after the sleep it was for.

@@ -99,6 +99,8 @@ impl PacketPath for FaultyPath {
         roce: &mut RoceLink,
         reports: &mut UdpLink,
     ) -> Result<(), PacketThreadError> {
+        // An RDMA device makes the frames: no fault acts on them here.
+        roce.post_requests(out, engine);
         let FaultyPath { roce_faults, nack_faults, records, .. } = self;
         if let Some(ledger) = &mut records.ledger {
             for (origin, copy) in &out.lost {
@@ -112,8 +114,8 @@ impl PacketPath for FaultyPath {
             }
             let mut recorded = Ok(());
             // With an empty batch too: held frames may be due.
-            let leaving = roce_faults.apply_to_batch(batch, Instant::now(), |fate, number, _| {
-                records.record_fate(engine, fate, number, &mut recorded);
+            let leaving = roce_faults.apply_to_batch(batch, Instant::now(), |fate, number, packet| {
+                records.record_fate(engine, fate, (number, packet), &mut recorded);
             });
             if !leaving.is_empty() {
                 roce.send(leaving)?;
@@ -145,8 +147,8 @@ impl PacketPath for FaultyPath {
     ) -> Result<(), PacketThreadError> {
         let FaultyPath { roce_faults, nack_faults, records, .. } = self;
         let mut recorded = Ok(());
-        roce.send(roce_faults.flush_held_frames(|fate, number, _| {
-            records.record_fate(engine, fate, number, &mut recorded);
+        roce.send(roce_faults.flush_held_frames(|fate, number, packet| {
+            records.record_fate(engine, fate, (number, packet), &mut recorded);
         }))?;
         recorded?;
         reports.send(nack_faults.flush_held_frames(|_, _, _| {}))?;
@@ -164,7 +166,7 @@ impl FaultRecords {
         &mut self,
         engine: &mut Engine,
         fate: FaultOutcome,
-        number: u64,
+        (number, packet): (u64, &[u8]),
         result: &mut io::Result<()>,
     ) {
         let fate = match fate {
@@ -172,8 +174,8 @@ impl FaultRecords {
             FaultOutcome::Dropped => LedgerFate::Dropped,
             FaultOutcome::Duplicated => LedgerFate::Duplicated,
             FaultOutcome::Reordered { .. } => LedgerFate::Reordered,
-            // A flipped bit that the iCRC does not cover does no harm.
-            FaultOutcome::Corrupted { bit } if fault::icrc_masks(bit) => return,
+            // A flipped bit that no checksum covers does no harm.
+            FaultOutcome::Corrupted { bit } if fault::is_uncovered_bit(packet, bit) => return,
             FaultOutcome::Corrupted { .. } => LedgerFate::Corrupted,
         };
         let meta = self.carried[remembered_place(number)];

@@ -1,80 +1,116 @@
 //! The INT side of the packet thread: its sockets and those of flow exports, and the rules that turn Telemetry Reports and
 //! flow records into primitives.
 
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
 
+use dta_dataplane::workers::Crew;
 use dta_dataplane::{Engine, EngineOutput};
 use dta_files::moment::now_ns;
-use dta_link::{Link, LinkCounters, LinkError, UdpConfig, UdpLink};
+use dta_link::xdp::{EventWords, SourceSequence, SourceSequences};
+use dta_link::{IntakeOpener, LinkCounters, LinkError};
 use dta_proto::batch::PacketBatch;
 use dta_proto::counter::gaps::GapCounters;
+use dta_proto::flow_record;
 use dta_proto::program::{DataPlaneEntry, Primitive, Program};
 use dta_proto::store::StoreKind;
 use dta_proto::telemetry::{self, ENTRY_LEN, PATH_LEN, VALUE_LEN};
 use dta_telemetry::int::IntSettings;
-use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
+use dta_telemetry::reports::{
+    ArrivalTime, PrimitiveBatch, RecordRoom, RecordStore, Rules, SharedTables, SourceName, StoreIds,
+    Telemetry,
+};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::flow_listeners::FlowListeners;
+use super::listener::{RECEIVED, TelemetryListener, sum_link_counters};
 use crate::config::{FlowTable, IntListener, IntStores};
 
 /// Most listeners, those for flows included.
 pub const MOST_LISTENERS: usize = 16;
 const BATCH: usize = 128;
-/// Longest datagram received: a jumbo frame's. The link counts longer ones.
-pub(super) const RECEIVED: usize = 9216;
 
-/// The listeners and the rules.
+/// The listeners and the rules of one worker. The first receives for INT, all receive flow exports.
 pub struct IntSide {
-    listeners: Vec<(UdpLink, IntSettings)>,
+    /// This worker's number, and how many there are.
+    place: (usize, usize),
+    listeners: Vec<(TelemetryListener, IntSettings)>,
     flows: FlowListeners,
     stores: IntStores,
     telemetry: Telemetry,
+    /// Of an interface whose program drops unchanged reports: the sequence numbers, and the tables until they are shared.
+    events: Option<(SourceSequences, Option<EventWords>)>,
     made: PrimitiveBatch,
     batch: PacketBatch,
     /// The program's last store ids, so that they are logged once.
     ids: Option<StoreIds>,
+    /// The same of the store of flow records.
+    records: Option<RecordStore>,
+    /// The workers to which the first one has last sent exporters.
+    exporters_at: Vec<usize>,
     /// Who waits for a flush.
     flushes: Vec<oneshot::Sender<u64>>,
 }
 
 impl IntSide {
-    /// Opens the listeners, at most [`MOST_LISTENERS`] together; `None` if there are none.
+    /// Events that a batch may make for another worker, except where datagrams are full of them.
+    pub const ROOM_FOR_EVENTS: usize = 2048;
+
+    /// Opens the listeners, at most [`MOST_LISTENERS`] together, for so many workers: empty if there are none, only the first
+    /// worker's if there are none for flows. `interfaces` has the interfaces that are open.
     ///
     /// # Errors
-    /// A port in use, or an address that is not of this host.
-    pub fn open(
+    /// A port in use, an address that is not of this host, or as [`IntakeOpener::open`].
+    pub fn open_for_workers(
         listeners: &[IntListener],
         stores: &IntStores,
-        rules: Rules,
+        rules: &Rules,
         flows: &FlowTable,
-    ) -> Result<Option<IntSide>, LinkError> {
-        if listeners.is_empty() && flows.listen.is_empty() {
-            return Ok(None);
-        }
-        let open = |listener: &IntListener| {
-            let link = UdpLink::open(&UdpConfig::for_reports(listener.listen, false))?;
-            info!(listen = %link.local_addr(), dialect = %listener.settings.dialect, "receiving Telemetry Reports");
-            Ok((link, listener.settings))
+        workers: usize,
+        interfaces: &mut IntakeOpener,
+    ) -> Result<Vec<IntSide>, LinkError> {
+        let count = match (flows.listen.is_empty(), listeners.is_empty()) {
+            (false, _) => workers,
+            (true, false) => 1,
+            (true, true) => 0,
         };
-        Ok(Some(IntSide {
-            listeners: listeners.iter().take(MOST_LISTENERS).map(open).collect::<Result<_, LinkError>>()?,
-            flows: FlowListeners::open(flows)?,
+        let mut for_int = Vec::new();
+        for listener in listeners.iter().take(MOST_LISTENERS) {
+            for link in TelemetryListener::open_for_workers(
+                &listener.listen,
+                listener.report_form(),
+                1,
+                &[],
+                interfaces,
+            )? {
+                let (listen, dialect) = (link.describe_address(), listener.settings.dialect);
+                info!(listen, %dialect, "receiving Telemetry Reports");
+                for_int.push((link, listener.settings));
+            }
+        }
+        let mut for_int = Some(for_int);
+        let mut events = interfaces.take_event_tables().map(|tables| (tables.sequences, Some(tables.words)));
+        let flows = FlowListeners::open_for_workers(flows, count, interfaces)?;
+        let of_worker = |(worker, flows)| IntSide {
+            place: (worker, workers),
+            listeners: for_int.take().unwrap_or_default(),
+            events: events.take(),
+            flows,
             stores: stores.clone(),
-            telemetry: Telemetry::new(rules),
+            telemetry: Telemetry::new(rules.clone()),
             made: PrimitiveBatch::default(),
             batch: PacketBatch::with_packet_capacity(BATCH, RECEIVED),
             ids: None,
+            records: None,
+            exporters_at: (0..workers).collect(),
             flushes: Vec::new(),
-        }))
+        };
+        Ok(flows.into_iter().enumerate().map(of_worker).collect())
     }
 
     /// The addresses of INT's listeners, in the order of the configuration.
     pub fn addresses(&self) -> Vec<String> {
-        self.listeners.iter().map(|(link, _)| link.local_addr().to_string()).collect()
+        self.listeners.iter().map(|(link, _)| link.describe_address()).collect()
     }
 
     /// The same of the listeners for flows.
@@ -84,11 +120,12 @@ impl IntSide {
 
     /// What the thread waits for.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listeners.iter().map(|(link, _)| link.as_fd()).chain(self.flows.sockets())
+        self.listeners.iter().map(|(link, _)| link.socket()).chain(self.flows.sockets())
     }
 
     /// Finds the stores after a change of program.
     pub fn resolve_stores(&mut self, program: &Program) {
+        self.resolve_record_store(program);
         let ids = find_store_ids(program, &self.stores);
         if self.ids == Some(ids) {
             return;
@@ -100,50 +137,104 @@ impl IntSide {
             (&self.stores.counters, ids.counters, "key-increment"),
             (&self.stores.postcards, ids.postcards, "postcarding"),
         ];
-        for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none()) {
+        for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none() && self.place.0 == 0) {
             warn!(%store, must, "no such store: the INT rules write nothing for it");
         }
         self.telemetry.set_stores(ids);
         self.ids = Some(ids);
     }
 
+    /// Finds the store of flow records, and which of its lists are this worker's.
+    fn resolve_record_store(&mut self, program: &Program) {
+        if self.flows.is_empty() {
+            return;
+        }
+        let mut records = find_record_store(program);
+        let (worker, workers) = self.place;
+        let is_owner = |owner: &usize| records.lists.iter().any(|list| is_list_of(*list, *owner, workers));
+        let owners = Vec::from_iter((0..workers).filter(is_owner));
+        records.lists.retain(|list| is_list_of(*list, worker, workers));
+        if self.records.as_ref() != Some(&records) {
+            if worker == 0 && owners.is_empty() {
+                warn!(
+                    store = flow_record::STORE,
+                    must = "append, entry_len 192, lists that no other translator has",
+                    "no such store: flow records are dropped"
+                );
+            }
+            self.telemetry.set_record_store(records.clone());
+            self.records = Some(records);
+        }
+        // A worker without a list gets no exporters, unless there is no list at all.
+        if worker == 0 && !owners.is_empty() && owners != self.exporters_at {
+            if let Err(error) = self.flows.steer_to_workers(&owners) {
+                warn!(%error, "records of some exporters are dropped: they come to workers without a list");
+            }
+            self.exporters_at = owners;
+        }
+    }
+
     /// Receives a batch from each listener; returns the number of datagrams. Behind it comes a [`write_due_counts`](IntSide::write_due_counts).
-    ///
-    /// # Errors
-    /// As [`Link::recv`].
-    pub fn take(
+    pub fn receive_datagrams(
         &mut self,
         now: u64,
         engine: &mut Engine,
+        mut crew: Option<&mut Crew>,
         out: &mut EngineOutput,
     ) -> Result<usize, LinkError> {
         let mut received = 0;
+        if let Some(words) = self.events.as_mut().and_then(|(_, words)| words.take()) {
+            let EventWords { generation, buckets, templates, slots } = words;
+            let tables = SharedTables {
+                generation: Box::new(generation),
+                buckets: Box::new(buckets),
+                templates: Box::new(templates),
+                slots: Box::new(slots),
+            };
+            self.telemetry.share_with_program(tables, monotonic_ns().saturating_sub(now));
+        }
         for (link, settings) in &mut self.listeners {
-            let count = link.recv(&mut self.batch, Some(Duration::ZERO))?;
+            if crew.as_deref_mut().is_some_and(|crew| !crew.has_room_for(IntSide::ROOM_FOR_EVENTS)) {
+                break;
+            }
+            let count = link.recv(&mut self.batch)?;
             if count == 0 {
+                // Damaged ones may have come.
+                link.confirm_processed();
                 continue;
             }
             received += count;
             let at = ArrivalTime { now, wall: now_ns() };
             let batch = &self.batch;
-            // A socket's packets have complete headers.
+            // A listener's packets have complete headers.
             let datagrams = (0..batch.len()).filter_map(|index| {
-                let datagram = batch.udp_datagram(index)?;
-                Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
+                let (source, payload) = batch.source_and_payload(index)?;
+                Some((source.ip(), payload))
             });
-            self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
-            execute_primitives(&mut self.made, now, engine, out);
+            let program = link.events_of_last_batch();
+            self.telemetry.ingest_all(at, datagrams, settings, program, &mut self.made);
+            link.confirm_processed();
+            execute_primitives(&mut self.made, now, engine, crew.as_deref_mut(), out);
         }
-        received += self.flows.take(now, &mut self.telemetry, &mut self.made)?;
-        execute_primitives(&mut self.made, now, engine, out);
+        let has_room = crew.as_deref_mut().is_none_or(|crew| crew.has_room_for(IntSide::ROOM_FOR_EVENTS));
+        if !self.flows.is_empty() && has_room {
+            self.telemetry.set_record_room(RecordRoom {
+                records: self.records.as_ref().map_or(0, |records| engine.store_headroom(records.id)),
+                counts: self.ids.and_then(|ids| ids.counters).map_or(0, |id| engine.store_headroom(id)),
+            });
+            received += self.flows.receive_exports(now, &mut self.telemetry, &mut self.made)?;
+        }
+        execute_primitives(&mut self.made, now, engine, crew, out);
         Ok(received)
     }
 
     /// Writes the counts that are due, even without input, as far as there is `room` for operations. Then ends flushes, if
     /// nothing waits from before them.
     pub fn write_due_counts(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut EngineOutput) {
+        self.telemetry.count_dropped_reports(now, self.telemetry.is_flushing(), &mut self.made);
         self.telemetry.write_due_counts(now, room, &mut self.made);
-        execute_primitives(&mut self.made, now, engine, out);
+        // Counters are nobody's in particular.
+        execute_primitives(&mut self.made, now, engine, None, out);
         if !self.flushes.is_empty() && !self.telemetry.is_flushing() {
             let flushed = engine.flush_held_reports(now, out);
             self.flushes.drain(..).for_each(|reply| _ = reply.send(flushed));
@@ -163,8 +254,12 @@ impl IntSide {
     }
 
     /// Every counter by its dotted name.
-    pub fn named_counters(&self) -> Vec<(String, u64)> {
+    pub fn named_counters(&mut self) -> Vec<(String, u64)> {
         use dta_proto::counter::translator as names;
+        if let Some((sequences, _)) = &self.events {
+            let sources = sequences.read().into_iter().map(source_counters).collect();
+            self.telemetry.set_program_sources(sources, sequences.beyond_limit());
+        }
         let mut named = self.telemetry.named_counters();
         if !self.flows.is_empty() {
             named.extend(self.telemetry.named_records());
@@ -179,7 +274,7 @@ impl IntSide {
 
     /// Counters of the links of INT's listeners, summed.
     pub(super) fn link_counters(&self) -> LinkCounters {
-        sum(self.listeners.iter().map(|(link, _)| link))
+        sum_link_counters(self.listeners.iter().map(|(link, _)| link))
     }
 
     /// The same of the listeners for flows; `None` if there are none.
@@ -188,35 +283,73 @@ impl IntSide {
     }
 }
 
-/// Counters of links that receive, summed.
-pub(super) fn sum<'a>(links: impl Iterator<Item = &'a UdpLink>) -> LinkCounters {
-    links.fold(LinkCounters::default(), |mut sum, link| {
-        let counters = link.link_counters();
-        sum.received += counters.received;
-        sum.dropped_too_long += counters.dropped_too_long;
-        sum.dropped_by_kernel += counters.dropped_by_kernel;
-        sum
-    })
+/// What a program counted of a source's sequence numbers.
+fn source_counters(counted: SourceSequence) -> (SourceName, GapCounters) {
+    let SourceSequence { source, part, gaps, filled, repeats, restarts } = counted;
+    let name = match source {
+        Ok(switch) => SourceName::Switch(switch, part),
+        Err(address) => SourceName::Address(address.into(), part),
+    };
+    (name, GapCounters { gaps, gaps_filled: filled, repeats, restarts })
 }
 
-/// Passes on what was made.
-fn execute_primitives(made: &mut PrimitiveBatch, now: u64, engine: &mut Engine, out: &mut EngineOutput) {
-    if !made.is_empty() {
-        engine.execute_unnumbered(now, made.iter(), out);
-        made.clear();
+/// The program's clock, in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Passes on what was made, of several workers to the others what is theirs.
+fn execute_primitives(
+    made: &mut PrimitiveBatch,
+    now: u64,
+    engine: &mut Engine,
+    crew: Option<&mut Crew>,
+    out: &mut EngineOutput,
+) {
+    if made.is_empty() {
+        return;
     }
+    match crew {
+        Some(crew) => engine.execute_unnumbered_among(now, made.iter(), crew, out),
+        None => engine.execute_unnumbered(now, made.iter(), out),
+    }
+    made.clear();
+}
+
+/// Whether a list is this worker's, as for reports (`docs/decisions/workers.md`).
+fn is_list_of(list: u32, worker: usize, workers: usize) -> bool {
+    list as usize % workers == worker
+}
+
+/// The store of flow records, with the lists that this translator owns.
+fn find_record_store(program: &Program) -> RecordStore {
+    let holds_records = |kind: &StoreKind| matches!(kind, StoreKind::Append { entry_len, .. } if usize::from(*entry_len) == flow_record::ENTRY_LEN);
+    let Some(id) = find_store_id(program, flow_record::STORE, &holds_records) else {
+        return RecordStore::default();
+    };
+    let owned = program.entries().filter_map(|entry| match entry {
+        DataPlaneEntry::Lists(lists) if lists.store == id => Some(lists.first..lists.first + lists.count),
+        _ => None,
+    });
+    let mut lists: Vec<u32> = owned.flatten().collect();
+    lists.sort_unstable();
+    RecordStore { id, lists }
+}
+
+/// The id of a store with this name that can hold what is written.
+fn find_store_id(program: &Program, name: &str, fits: &dyn Fn(&StoreKind) -> bool) -> Option<u16> {
+    program.entries().find_map(|entry| match entry {
+        DataPlaneEntry::Store(store) if store.spec.name == name && fits(&store.spec.kind) => {
+            Some(store.spec.id)
+        }
+        _ => None,
+    })
 }
 
 /// The ids of stores with these names that can hold what is written.
 fn find_store_ids(program: &Program, names: &IntStores) -> StoreIds {
-    let store = |name: &str, fits: &dyn Fn(&StoreKind) -> bool| {
-        program.entries().find_map(|entry| match entry {
-            DataPlaneEntry::Store(store) if store.spec.name == name && fits(&store.spec.kind) => {
-                Some(store.spec.id)
-            }
-            _ => None,
-        })
-    };
+    let store = |name: &str, fits: &dyn Fn(&StoreKind) -> bool| find_store_id(program, name, fits);
     let holds = |least: usize| move |kind: &StoreKind| matches!(kind, StoreKind::KeyWrite { value_len, .. } if usize::from(*value_len) >= least);
     let events = |kind: &StoreKind| {
         matches!(kind, StoreKind::Append { lists, entry_len, .. }

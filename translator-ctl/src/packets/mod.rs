@@ -3,19 +3,25 @@
 //! It knows neither sessions nor targets; [`Command`]s control it.
 
 mod bell;
+mod device_link;
+#[cfg(test)]
+mod device_link_tests;
 pub mod faults;
 mod flow_listeners;
 mod int_side;
+mod listener;
 mod packet_thread;
 mod roce_link;
 mod stats;
 pub mod steering;
 
 pub use bell::Bell;
+pub use device_link::{DeviceCounters, DeviceLink};
 pub use int_side::{IntSide, MOST_LISTENERS};
 pub use packet_thread::{
-    Command, DirectPath, Dropped, PacketPath, PacketThread, PacketThreadError, PacketThreadMember, Snapshot,
+    Command, DirectPath, Dropped, PacketPath, PacketThread, PacketThreadError, PacketThreadMember,
+    ProgramRefusal, Snapshot,
 };
-pub use roce_link::RoceLink;
+pub use roce_link::{PacketTooLong, RoceLink};
 pub(crate) use stats::for_collector;
 pub use stats::node_statistics;

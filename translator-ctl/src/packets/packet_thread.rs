@@ -10,20 +10,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dta_link::fault::FaultCounts;
 use dta_link::shared_ring::End;
-use dta_link::{Link, LinkError, RingCounters, UdpLink};
+use dta_link::{IntakeLink, Link, LinkError, RingCounters, UdpLink};
+use dta_memory::nic::NicError;
 use dta_proto::batch::PacketBatch;
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::bell::Bell;
+use super::device_link::DeviceCounters;
 use super::int_side::{IntSide, MOST_LISTENERS};
-use super::roce_link::RoceLink;
+use super::roce_link::{PacketTooLong, RoceLink};
 use dta_dataplane::counters::{EngineCounters, Reason};
 use dta_dataplane::workers::Crew;
 use dta_dataplane::{
     Engine, EngineOutput, Offender, QueuePairStatus, ReporterCounters, ReporterStatus, SetupError,
 };
-use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program};
+use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Program, Transport, apply_changes};
+use dta_switch::DeviceSource;
 
 /// Longest time that a command waits for the thread.
 const IDLE: Duration = Duration::from_millis(5);
@@ -37,16 +40,32 @@ const BATCH: usize = 128;
 /// Longest datagram received: longer ones cannot be reports, and the link counts them.
 const RECEIVED: usize = 2032;
 
+/// Why changes cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramRefusal {
+    /// The engine cannot hold it.
+    #[error(transparent)]
+    Engine(#[from] SetupError),
+    /// The link cannot carry it.
+    #[error(transparent)]
+    Link(#[from] PacketTooLong),
+    /// The RDMA device has no queue pair for it now.
+    #[error(transparent)]
+    Device(#[from] NicError),
+}
+
 /// Requests from the control side.
 pub enum Command {
     /// Apply changes to the engine's program.
-    Apply(Vec<DataPlaneChange>, oneshot::Sender<Result<(), SetupError>>),
+    Apply(Vec<DataPlaneChange>, oneshot::Sender<Result<(), ProgramRefusal>>),
     /// Check whether changes could be applied. Nothing changes.
-    Check(Vec<DataPlaneChange>, oneshot::Sender<Result<(), SetupError>>),
+    Check(Vec<DataPlaneChange>, oneshot::Sender<Result<(), ProgramRefusal>>),
     /// Set the reporters to accept (empty = all), and NACKs per second to one version-0 source.
     Reception(Vec<(u16, Ipv4Addr)>, u32, oneshot::Sender<()>),
     /// How far an earlier run of this translator had heard its reporters: id and newest sequence.
     Reporters(Vec<(u16, u32)>, oneshot::Sender<()>),
+    /// If there is an RDMA device: return the source of its frames to a collector, whose writes use this transport.
+    DeviceSource(u8, Transport, oneshot::Sender<Result<Option<DeviceSource>, NicError>>),
     /// Send frames to the NIC at the other end of a ring through it, from the answer on.
     Ring(Box<End>, oneshot::Sender<()>),
     /// Return whether frames to the NIC at this address go through a ring.
@@ -75,6 +94,7 @@ impl Command {
             | Command::Reception(..)
             | Command::Reporters(..)
             | Command::Ring(..)
+            | Command::DeviceSource(..)
             | Command::Drops(_)
             | Command::Quiesce(_)
             | Command::Stop(_) => false,
@@ -126,6 +146,8 @@ pub struct Snapshot {
     pub roce_link: dta_link::LinkCounters,
     /// The part of the latter that went through rings.
     pub ring: RingCounters,
+    /// What happened to the RDMA device that sends, if there is one.
+    pub device: Option<DeviceCounters>,
     pub roce_faults: FaultCounts,
     pub nack_faults: FaultCounts,
     pub answer_faults: FaultCounts,
@@ -155,12 +177,24 @@ impl Snapshot {
         }
         self.former_regions += other.former_regions;
         self.answers_ignored += other.answers_ignored;
-        self.int.extend(other.int);
-        self.int_link = self.int_link.or(other.int_link);
-        self.flows_link = self.flows_link.or(other.flows_link);
+        for (name, count) in other.int {
+            match self.int.iter_mut().find(|(own, _)| *own == name) {
+                Some((_, sum)) => *sum += count,
+                None => self.int.push((name, count)),
+            }
+        }
+        for (own, other) in [(&mut self.int_link, other.int_link), (&mut self.flows_link, other.flows_link)] {
+            match (own, other) {
+                (Some(own), Some(other)) => own.add(&other),
+                (own, other) => *own = own.or(other),
+            }
+        }
         self.reports_link.add(&other.reports_link);
         self.roce_link.add(&other.roce_link);
         self.ring.add(&other.ring);
+        if let (Some(own), Some(other)) = (&mut self.device, &other.device) {
+            own.add(other);
+        }
         self.roce_faults.add(&other.roce_faults);
         self.nack_faults.add(&other.nack_faults);
         self.answer_faults.add(&other.answer_faults);
@@ -187,7 +221,7 @@ impl PacketThreadMember {
 }
 
 pub struct PacketThread {
-    pub reports: UdpLink,
+    pub reports: IntakeLink,
     /// Receives INT Telemetry Reports and flow exports.
     pub int: Option<IntSide>,
     pub roce: RoceLink,
@@ -261,10 +295,11 @@ impl PacketPath for DirectPath {
     fn send_output(
         &mut self,
         out: &mut EngineOutput,
-        _: &mut Engine,
+        engine: &mut Engine,
         roce: &mut RoceLink,
         reports: &mut UdpLink,
     ) -> Result<(), PacketThreadError> {
+        roce.post_requests(out, engine);
         for batch in out.frames.batches_mut().iter_mut().filter(|batch| !batch.is_empty()) {
             roce.send(batch)?;
         }
@@ -344,7 +379,8 @@ impl PacketThread {
             return Ok(received);
         };
         let mut received = self.engine.take_handovers(now, &mut member.crew, out);
-        member.is_blocked = !member.crew.has_room_for(BATCH);
+        member.is_blocked =
+            !member.crew.has_room_for(self.int.as_ref().map_or(BATCH, |_| IntSide::ROOM_FOR_EVENTS));
         if !member.is_blocked && !member.is_closed {
             let count = self.reports.recv(input, Some(Duration::ZERO))?;
             if count != 0 {
@@ -370,10 +406,16 @@ impl PacketThread {
 
     /// Processes received Telemetry Reports and flow exports.
     fn receive_telemetry(&mut self, now: u64, out: &mut EngineOutput) -> Result<usize, PacketThreadError> {
-        match &mut self.int {
-            Some(int) => Ok(int.take(now, &mut self.engine, out)?),
-            None => Ok(0),
+        let Some(int) = &mut self.int else { return Ok(0) };
+        let Some(member) = &mut self.member else {
+            return Ok(int.receive_datagrams(now, &mut self.engine, None, out)?);
+        };
+        if member.is_blocked || member.is_closed {
+            return Ok(0);
         }
+        let received = int.receive_datagrams(now, &mut self.engine, Some(&mut member.crew), out)?;
+        member.bell.wake_workers(member.crew.take_news());
+        Ok(received)
     }
 
     /// Writes the flow counts that are due.
@@ -406,7 +448,7 @@ impl PacketThread {
         let settled = self.roce.resolve_destinations()?;
         if settled {
             for ip in self.roce.silent_destinations() {
-                warn!(collector = %ip, "no answer to ARP on the link: frames to it count as unreachable");
+                warn!(collector = %ip, "nobody on the link answers for this address: frames to it count as unreachable");
             }
         }
         Ok(settled)
@@ -437,9 +479,10 @@ impl PacketThread {
         }
         if taking {
             let idle = |member: &PacketThreadMember| member.is_blocked || member.is_closed;
-            let reports = Some(reports.as_fd()).filter(|_| !member.as_ref().is_some_and(idle));
+            let is_idle = member.as_ref().is_some_and(idle);
+            let inputs = std::iter::once(reports.as_fd()).chain(int.iter().flat_map(IntSide::sockets));
             let bell = member.as_ref().map(|member| member.bell.as_fd());
-            for socket in reports.into_iter().chain(bell).chain(int.iter().flat_map(IntSide::sockets)) {
+            for socket in inputs.filter(|_| !is_idle).chain(bell) {
                 sockets[count] = socket;
                 count += 1;
             }
@@ -457,7 +500,8 @@ impl PacketThread {
         input: &mut PacketBatch,
         out: &mut EngineOutput,
     ) -> Result<usize, PacketThreadError> {
-        let answers = self.roce.recv(input, Some(Duration::ZERO))?;
+        let completions = self.roce.take_completions(now, &mut self.engine, out);
+        let answers = completions + self.roce.recv(input, Some(Duration::ZERO))?;
         self.roce.tell_over();
         // Called with an empty batch too: held answers may be due.
         let arriving = self.path.arriving_answers(input);
@@ -471,7 +515,7 @@ impl PacketThread {
         // The caller may be gone; then nobody misses the answer.
         match command {
             Command::Apply(changes, reply) => {
-                let applied = self.engine.apply_changes(now, &changes, out);
+                let applied = self.apply_changes(now, &changes, out);
                 // A refused program changes nothing, including destinations of frames.
                 if applied.is_ok() {
                     self.roce.learn_destinations(&changes);
@@ -482,7 +526,7 @@ impl PacketThread {
                 let _ = reply.send(applied);
             }
             Command::Check(changes, reply) => {
-                let _ = reply.send(self.engine.check_changes(&changes));
+                let _ = reply.send(self.check_changes(&changes));
             }
             Command::Reception(listed, version0_nacks, reply) => {
                 self.engine.list_reporters(&listed);
@@ -492,6 +536,9 @@ impl PacketThread {
             Command::Reporters(heard, reply) => {
                 self.engine.heard_earlier(&heard);
                 let _ = reply.send(());
+            }
+            Command::DeviceSource(collector, writes, reply) => {
+                let _ = reply.send(self.roce.device_source(collector, writes));
             }
             Command::Ring(end, reply) => {
                 self.roce.add_ring(*end);
@@ -526,23 +573,52 @@ impl PacketThread {
         }
     }
 
-    fn take_snapshot(&self) -> Snapshot {
+    /// Whether engine and link can hold and carry these changes.
+    fn check_changes(&self, changes: &[DataPlaneChange]) -> Result<(), ProgramRefusal> {
+        self.engine.check_changes(changes)?;
+        let changed = apply_changes(self.engine.installed_program(), changes).map_err(SetupError::from)?;
+        Ok(self.roce.check_packet_lengths(&changed)?)
+    }
+
+    fn apply_changes(
+        &mut self,
+        now: u64,
+        changes: &[DataPlaneChange],
+        out: &mut EngineOutput,
+    ) -> Result<(), ProgramRefusal> {
+        self.check_changes(changes)?;
+        // What the device has said, and what that releases, is about the PSNs of before; and posting that may
+        // show that a queue pair has failed.
+        for _ in 0..2 {
+            self.roce.take_completions(now, &mut self.engine, out);
+            self.roce.post_requests(out, &mut self.engine);
+        }
+        self.roce.connect_changed(changes, &mut self.engine, out)?;
+        Ok(self.engine.apply_changes(now, changes, out)?)
+    }
+
+    fn take_snapshot(&mut self) -> Snapshot {
         let [roce_faults, nack_faults, answer_faults] = self.path.fault_counts();
+        let mut queue_pairs = self.engine.queue_pairs();
+        for pair in &mut queue_pairs {
+            pair.down |= self.roce.is_pair_down(pair.collector, pair.purpose);
+        }
         Snapshot {
             at: SystemTime::now(),
             counters: self.engine.engine_counters().clone(),
             reporters: self.engine.reporters().iter().collect(),
             evicted: self.engine.reporters().evicted_counters(),
             evictions: self.engine.reporters().evictions(),
-            queue_pairs: self.engine.queue_pairs(),
+            queue_pairs,
             former_regions: self.engine.former_regions(),
             answers_ignored: self.engine.answers_ignored(),
-            int: self.int.as_ref().map(IntSide::named_counters).unwrap_or_default(),
+            int: self.int.as_mut().map(IntSide::named_counters).unwrap_or_default(),
             int_link: self.int.as_ref().map(IntSide::link_counters),
             flows_link: self.int.as_ref().and_then(IntSide::flows_link),
             reports_link: self.reports.link_counters(),
             roce_link: self.roce.link_counters(),
             ring: self.roce.ring_counters(),
+            device: self.roce.device_counters(),
             roce_faults,
             nack_faults,
             answer_faults,
@@ -570,7 +646,9 @@ impl PacketThread {
         self.drain_queue_pairs(now, input, out)?;
         self.engine.end_queue_pairs(out);
         self.send_output(out)?;
-        self.path.close(&mut self.engine, &mut self.roce, &mut self.reports)
+        self.roce.finish(&mut self.engine, out);
+        self.send_output(out)?;
+        self.path.close(&mut self.engine, &mut self.roce, self.reports.udp_link_mut())
     }
 
     /// Waits until everything on RC queue pairs is acknowledged, as long as there is progress. Returns whether it is.
@@ -603,7 +681,7 @@ impl PacketThread {
     }
 
     fn send_output(&mut self, out: &mut EngineOutput) -> Result<(), PacketThreadError> {
-        self.path.send_output(out, &mut self.engine, &mut self.roce, &mut self.reports)?;
+        self.path.send_output(out, &mut self.engine, &mut self.roce, self.reports.udp_link_mut())?;
         out.clear();
         Ok(())
     }

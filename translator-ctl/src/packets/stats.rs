@@ -40,6 +40,9 @@ pub fn node_statistics(name: &str, life: u64, snapshot: &Snapshot) -> Vec<NodeSt
     if snapshot.ring.opened != 0 {
         counters.extend(snapshot.ring.named_counters());
     }
+    if let Some(device) = &snapshot.device {
+        counters.extend(device.named_counters());
+    }
     push_fault_counters(&mut counters, names::ROCE, &snapshot.roce_faults);
     push_fault_counters(&mut counters, names::NACK, &snapshot.nack_faults);
     push_fault_counters(&mut counters, names::ANSWERS, &snapshot.answer_faults);
@@ -110,6 +113,9 @@ fn push_link_counters(counters: &mut Vec<(String, u64)>, name: &str, link: &dta_
     for (loss, count) in link.losses_by_reason().into_iter().filter(|(_, count)| *count != 0) {
         counters.push((names::LINK_DROPPED.format_name(&[name, loss.name()]), count));
     }
+    for (what, count) in link.xdp_counts().into_iter().filter(|(_, count)| *count != 0) {
+        counters.push((names::LINK_XDP.format_name(&[name, what.name()]), count));
+    }
     for (reason, count) in link.ignored_by_reason().into_iter().filter(|(_, count)| *count != 0) {
         counters.push((names::LINK_IGNORED.format_name(&[name, reason.name()]), count));
     }
@@ -132,6 +138,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::packets::DeviceCounters;
     use dta_dataplane::counters::EngineCounters;
     use dta_dataplane::requester::RequesterCounters;
     use dta_dataplane::{QueuePairStatus, ReporterCounters, ReporterStatus};
@@ -154,6 +161,11 @@ mod tests {
             ignored_vlan: 1,
             ignored_roce_v1: 1,
             ignored_ipv6: 1,
+            xdp_received: 1,
+            xdp_ring_full: 1,
+            xdp_no_free_frame: 1,
+            xdp_checksum: 1,
+            xdp_malformed: 1,
             ..dta_link::LinkCounters::default()
         };
         let faults = FaultCounts { frames: 1, ..FaultCounts::default() };
@@ -192,6 +204,7 @@ mod tests {
             reports_link: link,
             roce_link: link,
             ring: dta_link::RingCounters { opened: 1, ..Default::default() },
+            device: Some(DeviceCounters { lost: 1, queue_pair_errors: 1, doorbells: 1 }),
             roce_faults: faults,
             nack_faults: faults,
             answer_faults: faults,

@@ -1,7 +1,10 @@
 //! The kernel's part of steering: which worker's socket receives a datagram.
 //!
 //! It delivers each report to the worker with its reporter's window, which avoids a handover. Anything it
-//! does not understand goes to any worker, which hands it over.
+//! does not understand goes to any worker, which hands it over. Flow exports it delivers by their sender, and nobody hands them
+//! over.
+
+use std::net::IpAddr;
 
 use dta_link::udp::Instruction as I;
 
@@ -25,13 +28,63 @@ pub fn steering_program(workers: usize) -> [I; 8] {
     ]
 }
 
+/// Knuth's multiplier for hashing (The Art of Computer Programming, 6.4): addresses that differ in any bits are spread.
+const GOLDEN: u32 = 0x9e37_79b1;
+
+/// All datagrams of one source address to one of these workers: the address, of IPv6 the sum of its four words, times a
+/// constant, of which the upper half counts.
+pub fn exporter_steering(workers: &[usize]) -> Vec<I> {
+    let mut program = vec![
+        I::load_network_byte(0),
+        I::keep_bits(0xf0),
+        // The ten instructions for IPv6, and the jump behind them.
+        I::skip_unless(0x60, 11),
+        I::load_network_word(8),
+        I::remember(),
+        I::load_network_word(12),
+        I::add_remembered(),
+        I::remember(),
+        I::load_network_word(16),
+        I::add_remembered(),
+        I::remember(),
+        I::load_network_word(20),
+        I::add_remembered(),
+        I::skip_always(1),
+        I::load_source_address(),
+        I::multiply(GOLDEN),
+        I::shift_right(16),
+        I::modulo(workers.len().max(1) as u32),
+    ];
+    for (number, worker) in (0..).zip(workers) {
+        program.extend([I::skip_unless(number, 1), I::choose_socket_number(*worker as u32)]);
+    }
+    // Not reached: the remainder is one of these numbers.
+    program.push(I::choose_socket());
+    program
+}
+
+/// The worker to which [`exporter_steering`] sends the datagrams of an address; the first if there is none.
+pub fn exporter_worker(address: IpAddr, workers: &[usize]) -> usize {
+    let word = match address.to_canonical() {
+        IpAddr::V4(address) => u32::from(address),
+        IpAddr::V6(address) => {
+            let octets = address.octets();
+            let words = octets.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word));
+            words.fold(0, u32::wrapping_add)
+        }
+    };
+    let hash = word.wrapping_mul(GOLDEN) >> 16;
+    workers.get(hash as usize % workers.len().max(1)).copied().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
     use std::time::Duration;
 
     use dta_dataplane::workers::{judge_of_id, judge_of_source};
-    use dta_link::{Link, UdpConfig, UdpLink};
+    use dta_link::{Link, UdpConfig, UdpLink, UdpListener};
     use dta_proto::batch::PacketBatch;
 
     use super::*;
@@ -67,6 +120,50 @@ mod tests {
                 got += count;
             }
             assert_eq!((got, link.recv(&mut batch, Some(Duration::ZERO)).unwrap()), (expected[worker], 0));
+        }
+    }
+
+    /// From addresses of loopback and, at the same port, of IPv6: each exporter's datagrams come to one of the workers that take
+    /// any, and each of these gets some, though all addresses end alike.
+    #[test]
+    fn the_kernel_gives_all_of_an_exporter_to_one_of_these_workers() {
+        const WORKERS: usize = 4;
+        for some in [&[0, 1, 2, 3][..], &[1, 3], &[2]] {
+            let (all, chosen) = (exporter_steering(&[0, 1, 2, 3]), exporter_steering(some));
+            let mut group = UdpListener::open_group("[::]:0".parse().unwrap(), WORKERS, &all).unwrap();
+            group[0].replace_choice(&chosen).unwrap();
+            let port = group[0].local_addr().port();
+            let v4 = |last: u8| {
+                (SocketAddr::from(([127, 0, last, 1], 0)), SocketAddr::from(([127, 0, 0, 1], port)))
+            };
+            let v6 =
+                (SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 0)), format!("[::1]:{port}").parse().unwrap());
+            let pairs: Vec<_> = (0..40).map(v4).chain([v6]).collect();
+            for (from, to) in &pairs {
+                // From two ports.
+                for _ in 0..2 {
+                    UdpSocket::bind(from).unwrap().send_to(&[7; 9], to).unwrap();
+                }
+            }
+            let mut batch = PacketBatch::default();
+            let mut came: BTreeMap<IpAddr, BTreeMap<usize, usize>> = BTreeMap::new();
+            let mut count = 0;
+            while count < 2 * pairs.len() {
+                for (worker, link) in group.iter_mut().enumerate() {
+                    count += link.recv(&mut batch, Some(Duration::from_millis(10))).unwrap();
+                    for index in 0..batch.len() {
+                        let (from, _) = batch.source_and_payload(index).unwrap();
+                        *came.entry(from.ip()).or_default().entry(worker).or_default() += 1;
+                    }
+                }
+            }
+            assert_eq!(came.len(), pairs.len());
+            let is_chosen = |(address, at): (&IpAddr, &BTreeMap<usize, usize>)| {
+                at.iter().eq([(&exporter_worker(*address, some), &2)])
+            };
+            assert!(came.iter().all(is_chosen), "{came:?}");
+            let used: BTreeSet<usize> = came.values().flat_map(BTreeMap::keys).copied().collect();
+            assert!(used.iter().eq(some), "{some:?}: {used:?}");
         }
     }
 }

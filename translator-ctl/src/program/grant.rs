@@ -15,7 +15,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 pub struct FrameSource {
     /// Source of frames, and destination of ACKs.
     pub endpoint: Endpoint,
-    /// IPv4 TOS byte.
+    /// IPv4 TOS byte, or IPv6 traffic class.
     pub tos: u8,
     /// Queue pair number for writes, 24 bits.
     pub write_qpn: u32,
@@ -63,7 +63,7 @@ impl Grant {
         collector: u8,
         source: &FrameSource,
     ) -> Result<Grant, GrantError> {
-        let destination = parse_endpoint(require_part("collector", session.collector.as_ref())?)?;
+        let destination = parse_endpoint(require_part("collector", session.collector.as_ref())?, source)?;
         require_part("queue_pairs", session.queue_pairs.first())?;
         let pairs = session.queue_pairs.iter();
         let queue_pairs: Vec<ProgramQueuePair> =
@@ -87,7 +87,6 @@ impl Grant {
         Ok(grant)
     }
 
-    /// All of it as entries of a program.
     pub fn program_entries(&self) -> impl Iterator<Item = DataPlaneEntry> {
         let pairs = self.queue_pairs.iter().cloned().map(DataPlaneEntry::QueuePair);
         let stores = self.stores.iter().cloned().map(DataPlaneEntry::Store);
@@ -101,14 +100,15 @@ impl Grant {
     }
 }
 
-fn parse_endpoint(e: &control::Endpoint) -> Result<Endpoint, GrantError> {
+fn parse_endpoint(e: &control::Endpoint, source: &FrameSource) -> Result<Endpoint, GrantError> {
     let endpoint = Endpoint::try_from(e)
         .map_err(|error| GrantError(format!("the collector's session says of the collector: {error}")))?
         .with_usual_port();
-    if endpoint.ip.is_ipv6() {
+    if endpoint.ip.is_ipv4() != source.endpoint.ip.is_ipv4() {
         return Err(GrantError(format!(
-            "the collector's device has the IPv6 address {}: only RoCEv2 over IPv4 is supported; give the device an IPv4 address",
-            endpoint.ip
+            "the collector's NIC has the address {}, but frames come from {}, of the other IP version: set `source` \
+             (--source) to an address of the same version, or give the NIC one",
+            endpoint.ip, source.endpoint.ip
         )));
     }
     Ok(endpoint)

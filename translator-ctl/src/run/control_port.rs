@@ -41,9 +41,6 @@ impl TranslatorControlPort {
     }
 
     /// Serves until `stopped` is ready.
-    ///
-    /// # Errors
-    /// The service's description cannot be built.
     pub(super) fn serve_control(
         self,
         service: TranslatorService,
@@ -120,6 +117,7 @@ mod tests {
             reports_link: Default::default(),
             roce_link: Default::default(),
             ring: Default::default(),
+            device: None,
             roce_faults: Default::default(),
             nack_faults: Default::default(),
             answer_faults: Default::default(),

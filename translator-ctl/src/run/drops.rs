@@ -25,7 +25,7 @@ pub(super) struct DropLog {
 #[derive(Clone, Copy, Default)]
 struct DropReasonState {
     /// When it was last logged, and the count then.
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
     before: u64,
     /// The first since then, and the count now.
     first: Option<Offender>,
@@ -50,12 +50,12 @@ impl DropLog {
         }
         let mut due = Vec::new();
         for (reason, known) in Reason::ALL.iter().zip(&mut self.of) {
-            if known.told.is_some_and(|told| now.saturating_duration_since(told) < EVERY) {
+            if known.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < EVERY) {
                 continue;
             }
             if let Some(first) = known.first.take() {
                 let reports = known.total.saturating_sub(known.before);
-                (known.told, known.before) = (Some(now), known.total);
+                (known.logged_at, known.before) = (Some(now), known.total);
                 due.push(Due { reason: *reason, reports, first });
             }
         }

@@ -1,23 +1,23 @@
 //! The workers of a translator: each is a thread with its own links, data plane and sessions.
 
-use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use dta_dataplane::Engine;
 use dta_dataplane::workers::{CrewView, build_crew};
 use dta_link::fault::{FaultInjector, Faults};
-use dta_link::{Link, RunUse, UdpConfig, UdpLink};
+use dta_link::{IntakeLink, IntakeOpener, Link, LinkError, RunUse, UdpConfig, UdpLink};
 use dta_proto::program::Endpoint;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tracing::info;
 
 use super::TranslatorRunOptions;
 use crate::cluster::following::DataPlaneSessions;
-use crate::config::TranslatorConfig;
+use crate::config::{ListenAddress, TranslatorConfig, XdpAddress};
 use crate::packets::faults::{FaultyPath, Ledger};
 use crate::packets::{
     Bell, Command, DirectPath, IntSide, PacketPath, PacketThread, PacketThreadError, PacketThreadMember,
@@ -39,10 +39,12 @@ pub(super) struct Lane {
 
 /// The links of all workers.
 pub(super) struct Links {
-    reports: Vec<UdpLink>,
+    reports: Vec<IntakeLink>,
     roce: Vec<(RoceLink, Endpoint)>,
-    int: Option<IntSide>,
-    pub(super) listen: SocketAddrV4,
+    /// Of each worker, or of the first one only.
+    int: Vec<IntSide>,
+    /// Where reports arrive.
+    pub(super) listen: String,
     /// How runs of reports are processed.
     pub(super) runs: RunUse,
     /// The same of frames and answers, where they go by UDP.
@@ -58,26 +60,34 @@ impl Links {
     /// # Errors
     /// An address that is in use or not of this host, or a missing privilege.
     pub(super) fn open(config: &TranslatorConfig, options: &TranslatorRunOptions) -> anyhow::Result<Links> {
-        let reports = UdpConfig::for_reports(config.listen, options.nack_faults().can_corrupt());
-        let reports = match config.workers {
-            1 => UdpLink::open(&reports).map(|link| vec![link]),
-            workers => UdpLink::open_group(&reports, workers, &steering::steering_program(workers)),
-        };
-        let reports = reports.context("cannot receive reports (--listen)")?;
-        let int =
-            IntSide::open(&config.int.listen, &config.int.stores, config.telemetry_rules()?, &config.flows)
-                .context("cannot receive INT Telemetry Reports (--int) or flow exports (--flows, --sflow)")?;
+        let mut interfaces = IntakeOpener::default();
+        if let Some((interface, limits)) = config.int.events_interface() {
+            interfaces.drop_unchanged_at(interface, limits);
+        }
+        let reports = open_report_links(config, options.nack_faults().can_corrupt(), &mut interfaces)
+            .context("cannot receive reports (--listen)")?;
+        let rules = config.telemetry_rules()?;
+        let int = IntSide::open_for_workers(
+            &config.int.listen,
+            &config.int.stores,
+            &rules,
+            &config.flows,
+            config.workers,
+            &mut interfaces,
+        )
+        .context("cannot receive INT Telemetry Reports (--int) or flow exports (--flows, --sflow)")?;
+        for (interface, datagrams) in interfaces.descriptions() {
+            info!(interface, datagrams, "listening by AF_XDP");
+        }
         let roce = (0..config.workers).map(|worker| RoceLink::open(&config.of_worker(worker)));
-        let roce: Vec<_> = roce
-            .collect::<Result<_, _>>()
-            .context("cannot send frames and receive the NIC's answers (--source, --source-port)")?;
+        let roce: Vec<_> = roce.collect::<anyhow::Result<_>>()?;
         let first = reports.first().context("no worker")?;
         Ok(Links {
-            listen: first.local_addr(),
-            runs: first.run_use(),
+            listen: first.describe_address(),
+            runs: first.udp_link().run_use(),
             frames: roce.first().and_then(|(link, _)| link.udp_run_use()),
-            int_addresses: int.as_ref().map(IntSide::addresses).unwrap_or_default(),
-            flow_addresses: int.as_ref().map(IntSide::flow_addresses).unwrap_or_default(),
+            int_addresses: int.first().map(IntSide::addresses).unwrap_or_default(),
+            flow_addresses: int.first().map(IntSide::flow_addresses).unwrap_or_default(),
             reports,
             roce,
             int,
@@ -98,7 +108,8 @@ impl Links {
         config: &TranslatorConfig,
         options: &TranslatorRunOptions,
     ) -> anyhow::Result<Workers> {
-        let Links { reports, roce, mut int, .. } = self;
+        let Links { reports, roce, int, .. } = self;
+        let mut int = int.into_iter();
         let count = reports.len();
         let several = count > 1;
         let (crews, view) = build_crew(count);
@@ -119,11 +130,11 @@ impl Links {
             let packets = PacketThread {
                 engine,
                 member: several.then(|| PacketThreadMember::new(crew, bell)),
-                path: open_path(options, worker, &reports, &roce)?,
+                path: open_path(options, worker, reports.udp_link(), &roce)?,
                 turns: turns.clone(),
                 commands: inbox,
                 reports,
-                int: int.take(),
+                int: int.next(),
                 roce,
             };
             let ended = ended.clone();
@@ -147,6 +158,30 @@ impl Links {
     }
 }
 
+/// The link for reports of each worker; `corrupt` says whether NACKs may be corrupted.
+fn open_report_links(
+    config: &TranslatorConfig,
+    corrupt: bool,
+    interfaces: &mut IntakeOpener,
+) -> Result<Vec<IntakeLink>, LinkError> {
+    let steering = steering::steering_program(config.workers);
+    match (&config.listen, config.workers) {
+        (ListenAddress::Udp(address), 1) => {
+            UdpLink::open(&UdpConfig::for_reports(*address, corrupt)).map(|link| vec![link.into()])
+        }
+        (ListenAddress::Udp(address), workers) => {
+            let group = UdpLink::open_group(&UdpConfig::for_reports(*address, corrupt), workers, &steering)?;
+            Ok(group.into_iter().map(IntakeLink::from).collect())
+        }
+        (ListenAddress::Xdp(XdpAddress { interface, port }), 1) => {
+            interfaces.open(interface, *port, corrupt).map(|link| vec![link])
+        }
+        (ListenAddress::Xdp(XdpAddress { interface, port }), workers) => {
+            interfaces.open_group(interface, *port, corrupt, workers, &steering)
+        }
+    }
+}
+
 pub(super) struct Workers {
     /// What the control side has of each.
     pub(super) lanes: Vec<Lane>,
@@ -160,18 +195,12 @@ pub(super) struct Workers {
 
 impl Workers {
     /// The data plane of all workers.
-    ///
-    /// # Errors
-    /// There are no workers.
     pub(super) fn combined_target(&self) -> anyhow::Result<InProcess> {
         Ok(self.lanes.first().context("no worker")?.target.clone())
     }
 
     /// Processes what has arrived and what is in transit between workers, sends what is held, and ends.
     /// Returns the last counters.
-    ///
-    /// # Errors
-    /// A worker has ended before.
     pub(super) async fn stop_workers(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
         all.send_to_workers(Command::Quiesce).await?;
         let until = Instant::now() + BETWEEN;
@@ -200,6 +229,14 @@ fn open_path(
     roce: &RoceLink,
 ) -> anyhow::Result<Box<dyn PacketPath>> {
     let faults = [options.faults, options.nack_faults(), options.answer_faults];
+    if let RoceLink::Device(_) = roce
+        && !(options.faults.is_none() && options.answer_faults.is_none())
+    {
+        bail!(
+            "an RDMA device makes the frames and takes the answers, so no faults can act on them here: leave out --faults \
+             (--nack-faults acts on NACKs) and --answer-faults, or --device"
+        );
+    }
     if options.ledger.is_none() && faults.iter().all(Faults::is_none) {
         return Ok(Box::new(DirectPath));
     }

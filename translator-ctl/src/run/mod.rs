@@ -10,7 +10,7 @@ mod watch;
 
 use std::cell::RefCell;
 use std::io::Write as _;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,10 +107,13 @@ async fn run_until_stopped(
     if options.blank && config.workers > 1 {
         bail!("a program from `setup` has one worker's queue pairs: leave out --blank or --workers");
     }
+    if options.blank && config.device.is_some() {
+        bail!("a program from `setup` does not have the device's queue pairs: leave out --blank or --device");
+    }
     let (mut cluster, begin) = ClusterFollower::from_config(config, MAX_COLLECTORS)?;
     let config = &begin;
     let links = Links::open(config, options)?;
-    let (listen, endpoint) = (links.listen, links.frame_endpoint()?);
+    let (listen, endpoint) = (links.listen.clone(), links.frame_endpoint()?);
     let (runs, frames) = (links.runs, links.frames.map(|frames| frames.to_string()));
     let (int_addresses, flow_addresses) = (links.int_addresses.clone(), links.flow_addresses.clone());
     let own = control_port::TranslatorControlPort::open(&config.control)
@@ -140,11 +143,11 @@ async fn run_until_stopped(
         .map(|port| metrics::serve_metrics(port, target.clone(), health.clone(), sessions_told.clone()));
     let metrics_address = metrics::served_address(served.as_ref());
     let manager = Manager::new(health, options.blank);
-    info!(%listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
+    info!(listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
 
     let ready = |session: bool| {
         let taken = TranslatorAddresses {
-            listen,
+            listen: &listen,
             int: &int_addresses,
             flows: &flow_addresses,
             control: &control_address,
@@ -153,7 +156,7 @@ async fn run_until_stopped(
         };
         ready_line(config, &taken, session)
     };
-    let together = Together::new(workers.lanes.len());
+    let together = CombinedStatus::new(workers.lanes.len());
     let tell = |worker: usize, event: LeaseEvent<'_>| {
         let event = together.merge_event(worker, event);
         manager.notify_sessions(&event);
@@ -284,7 +287,7 @@ async fn send_final_counters(session: &mut LeasedSession, mut nodes: Vec<NodeSta
 
 /// The addresses that a translator is using.
 struct TranslatorAddresses<'a> {
-    listen: SocketAddrV4,
+    listen: &'a str,
     int: &'a [String],
     flows: &'a [String],
     control: &'a ControlAddress,
@@ -302,7 +305,7 @@ fn ready_line(
         "ready": true,
         "program": "dta-translator",
         "name": config.name,
-        "listen": listen.to_string(),
+        "listen": listen,
         "int": int,
         "flows": flows,
         "control": control.to_string(),
@@ -318,7 +321,7 @@ fn ready_line(
 }
 
 /// The last status of each worker's leases.
-struct Together {
+struct CombinedStatus {
     of: RefCell<Vec<WorkerStatus>>,
 }
 
@@ -329,10 +332,10 @@ struct WorkerStatus {
     open: (usize, usize),
 }
 
-impl Together {
+impl CombinedStatus {
     /// The initial state for this many workers.
-    fn new(workers: usize) -> Together {
-        Together { of: RefCell::new(vec![WorkerStatus::default(); workers]) }
+    fn new(workers: usize) -> CombinedStatus {
+        CombinedStatus { of: RefCell::new(vec![WorkerStatus::default(); workers]) }
     }
 
     /// Turns a worker's status into the whole translator's: it is ready when the last worker is, and has as
@@ -359,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_translator_is_ready_once_with_its_last_worker() {
-        let together = Together::new(2);
+        let together = CombinedStatus::new(2);
         let event = |ready| LeaseEvent { ready, asked: true, open: (1, 1), waits_for: None };
         let first = together.merge_event(0, event(true));
         assert_eq!((first.ready, first.asked, first.open), (false, false, (0, 1)));

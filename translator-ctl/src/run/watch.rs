@@ -123,7 +123,6 @@ pub(super) async fn look_after(
     }
 }
 
-/// Logs the drops that are due, for each worker.
 async fn log_due_drops(target: &InProcess, drops: &mut [DropLog]) {
     // One that has ended is noticed elsewhere; one that is stuck is not waited for.
     let asked = tokio::time::timeout(LOOK, target.send_to_workers(Command::Drops)).await;

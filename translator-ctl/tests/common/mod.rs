@@ -34,7 +34,7 @@ pub(crate) struct State {
     /// Writes go over RC.
     pub(crate) rc: bool,
     /// Bytes of the batches of store `events`; 0 for those of [`stores`].
-    pub(crate) batch_len: u8,
+    pub(crate) batch_len: u16,
     open: bool,
 }
 
@@ -247,6 +247,13 @@ impl Collector for Fake {
         Err(Status::unimplemented(""))
     }
     async fn query(&self, _: Request<QueryRequest>) -> Answer<QueryResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn flows(&self, _: Request<FlowsRequest>) -> Answer<FlowsResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn alerts(&self, _: Request<AlertsRequest>) -> Answer<AlertsResponse> {
         Err(Status::unimplemented(""))
     }
     async fn query_series(&self, _: Request<QuerySeriesRequest>) -> Answer<QuerySeriesResponse> {

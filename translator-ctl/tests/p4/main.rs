@@ -23,6 +23,8 @@ use dta_proto::buckets::Buckets;
 use dta_proto::counter::find_counter;
 use dta_proto::program::{DataPlaneChange, DataPlaneEntry, Primitive, Program, Store};
 use dta_proto::store::StoreKind;
+use dta_switch::messages::bfruntime::bfrt::data_field;
+use dta_switch::messages::p4runtime::read_p4info;
 use dta_switch::p4runtime::Compiled;
 use dta_switch::pipeline::TRANSLATOR;
 use dta_switch::runtime::BATCH;
@@ -35,8 +37,6 @@ use dta_switch::{After, ApplyError, Target, TargetError};
 use dta_translator::config::Config;
 use dta_translator::setup;
 use dta_translator::targets::any_switch;
-use p4runtime_proto::bfruntime::bfrt::data_field;
-use p4runtime_proto::read_p4info;
 use simple_switch::SimpleSwitch;
 use switch::{FakeSwitch, number};
 
@@ -160,7 +160,7 @@ fn is_as_in(name: &str, text: &str) {
 fn the_compiled_program_has_all_that_is_used() {
     let compiled = Compiled::load(&TRANSLATOR, None).unwrap();
     assert!(compiled.schema.check_required(&USED).is_ok());
-    let changed = |change: fn(&mut p4runtime_proto::config::P4Info)| {
+    let changed = |change: fn(&mut dta_switch::messages::p4runtime::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
         Schema::of_p4info(&info).check_required(&USED).unwrap_err().to_string()

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use dta_switch::bfruntime;
+use dta_switch::messages::p4runtime::read_p4info;
 use dta_switch::p4runtime::Compiled;
 use dta_switch::pipeline::REPORTER;
 use dta_switch::reporter::{ReporterSwitch, tables::USED, tofino::USED as TOFINO};
@@ -12,7 +13,6 @@ use dta_switch::tables::{Holds, Item, SwitchUpdate, Tables};
 use dta_switch::{ApplyError, TargetError};
 use dta_translator::config::{Config, ConfigError, Switch};
 use dta_translator::targets::reporter_switch;
-use p4runtime_proto::read_p4info;
 
 use super::simple_switch::{self, SimpleSwitch};
 use super::switch::{self, FakeSwitch, State};
@@ -346,7 +346,7 @@ fn the_compiled_reporters_have_all_that_is_used() {
     };
     tofino(tofino::program_of("reporter")).unwrap();
     // Each used table, key, action and parameter is missed if renamed or of another width.
-    let missed = |change: &dyn Fn(&mut p4runtime_proto::config::P4Info)| {
+    let missed = |change: &dyn Fn(&mut dta_switch::messages::p4runtime::config::P4Info)| {
         let mut info = read_p4info(&compiled.p4info).unwrap();
         change(&mut info);
         Schema::of_p4info(&info).check_required(&USED).is_err()
@@ -369,8 +369,10 @@ fn the_compiled_reporters_have_all_that_is_used() {
         used += of;
         let id = action.preamble.as_ref().unwrap().id;
         for param in 0..if of == 0 { 0 } else { action.params.len() } {
-            let change = |info: &mut p4runtime_proto::config::P4Info| {
-                let of = |a: &&mut p4runtime_proto::config::Action| a.preamble.as_ref().unwrap().id == id;
+            let change = |info: &mut dta_switch::messages::p4runtime::config::P4Info| {
+                let of = |a: &&mut dta_switch::messages::p4runtime::config::Action| {
+                    a.preamble.as_ref().unwrap().id == id
+                };
                 info.actions.iter_mut().find(of).unwrap().params[param].bitwidth += 1;
             };
             assert!(missed(&change), "{name} {param}");

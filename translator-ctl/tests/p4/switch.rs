@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use p4runtime_proto::config::P4Info;
-use p4runtime_proto::config::action_ref::Scope;
-use p4runtime_proto::config::match_field::MatchType;
-use p4runtime_proto::v1::field_match::FieldMatchType as Matched;
-use p4runtime_proto::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
-use p4runtime_proto::v1::*;
-use p4runtime_proto::{read_p4info, to_bytes, write_failed};
+use dta_switch::messages::p4runtime::config::P4Info;
+use dta_switch::messages::p4runtime::config::action_ref::Scope;
+use dta_switch::messages::p4runtime::config::match_field::MatchType;
+use dta_switch::messages::p4runtime::v1::field_match::FieldMatchType as Matched;
+use dta_switch::messages::p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
+use dta_switch::messages::p4runtime::v1::*;
+use dta_switch::messages::p4runtime::{read_p4info, to_bytes, write_failed};
 use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -130,7 +130,7 @@ impl State {
                 return invalid("this default action cannot change".into());
             }
         } else {
-            let of_priority = |f: &p4runtime_proto::config::MatchField| {
+            let of_priority = |f: &dta_switch::messages::p4runtime::config::MatchField| {
                 matches!(f.match_type(), MatchType::Range | MatchType::Ternary)
             };
             let has_priority = table.match_fields.iter().any(of_priority);
@@ -149,7 +149,7 @@ impl State {
                     (MatchType::Exact, Some(Matched::Exact(exact))) => fits(&exact.value, field.bitwidth)?,
                     (MatchType::Lpm, Some(Matched::Lpm(lpm))) => {
                         fits(&lpm.value, field.bitwidth)?;
-                        let value = p4runtime_proto::from_bytes(&lpm.value).unwrap();
+                        let value = dta_switch::messages::p4runtime::from_bytes(&lpm.value).unwrap();
                         if lpm.prefix_len < 1 || value & (all >> lpm.prefix_len) != 0 {
                             return invalid("bits behind the prefix".into());
                         }
@@ -157,7 +157,8 @@ impl State {
                     (MatchType::Range, Some(Matched::Range(range))) => {
                         fits(&range.low, field.bitwidth)?;
                         fits(&range.high, field.bitwidth)?;
-                        let number = |bytes: &[u8]| p4runtime_proto::from_bytes(bytes).unwrap();
+                        let number =
+                            |bytes: &[u8]| dta_switch::messages::p4runtime::from_bytes(bytes).unwrap();
                         let (low, high) = (number(&range.low), number(&range.high));
                         if low > high || (low, high) == (0, all) {
                             return invalid("a range that is none, or all".into());
@@ -166,7 +167,8 @@ impl State {
                     (MatchType::Ternary, Some(Matched::Ternary(ternary))) => {
                         fits(&ternary.value, field.bitwidth)?;
                         fits(&ternary.mask, field.bitwidth)?;
-                        let number = |bytes: &[u8]| p4runtime_proto::from_bytes(bytes).unwrap();
+                        let number =
+                            |bytes: &[u8]| dta_switch::messages::p4runtime::from_bytes(bytes).unwrap();
                         let (value, mask) = (number(&ternary.value), number(&ternary.mask));
                         if mask == 0 || value & !mask != 0 {
                             return invalid("bits outside of the mask, or no mask".into());
@@ -338,10 +340,11 @@ impl State {
         for (value, field) in values.iter().zip(&header.metadata) {
             fits(value, field.bitwidth).unwrap();
         }
-        let name =
-            |c: &&p4runtime_proto::config::Counter| c.preamble.as_ref().unwrap().name.ends_with(".commands");
+        let name = |c: &&dta_switch::messages::p4runtime::config::Counter| {
+            c.preamble.as_ref().unwrap().name.ends_with(".commands")
+        };
         let counter = info.counters.iter().find(name).unwrap().preamble.as_ref().unwrap().id;
-        let command = p4runtime_proto::from_bytes(&values[0]).unwrap() as i64;
+        let command = dta_switch::messages::p4runtime::from_bytes(&values[0]).unwrap() as i64;
         *self.counters.entry((counter, command)).or_default() += 1;
         self.commands.push(values);
     }
@@ -462,8 +465,10 @@ impl P4Runtime for FakeSwitch {
                             newest
                         });
                         let code = if is_newest { Code::Ok } else { Code::AlreadyExists };
-                        update.status =
-                            Some(p4runtime_proto::v1::Status { code: code.into(), ..Default::default() });
+                        update.status = Some(dta_switch::messages::p4runtime::v1::Status {
+                            code: code.into(),
+                            ..Default::default()
+                        });
                         let update = Some(stream_message_response::Update::Arbitration(update));
                         let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                     }

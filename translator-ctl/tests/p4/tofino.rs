@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use dta_switch::bfrt_json::{BfrtInfo, BfrtTable, last_segment};
+use dta_switch::messages::bfruntime::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
+use dta_switch::messages::bfruntime::bfrt::*;
+use dta_switch::messages::bfruntime::write_failed;
 use dta_switch::tofino::Profile;
-use p4runtime_proto::bfruntime::bfrt::bf_runtime_server::{BfRuntime, BfRuntimeServer};
-use p4runtime_proto::bfruntime::bfrt::*;
-use p4runtime_proto::bfruntime::write_failed;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
@@ -609,7 +609,7 @@ impl BfRuntime for FakeTofino {
                     switch.with(|state| state.clients.push(message.client_id));
                 }
                 if let Some(stream_message_request::Update::Subscribe(mut told)) = message.update {
-                    told.status = Some(p4runtime_proto::bfruntime::bfrt::Status::default());
+                    told.status = Some(dta_switch::messages::bfruntime::bfrt::Status::default());
                     let update = Some(stream_message_response::Update::Subscribe(told));
                     let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                 }

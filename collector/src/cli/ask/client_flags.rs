@@ -29,7 +29,6 @@ pub(super) struct ClientFlags {
 }
 
 impl ClientFlags {
-    /// Whether wide output was asked for.
     pub(super) fn is_wide_output(&self) -> bool {
         self.output.output == OutputFormat::Wide
     }
@@ -44,9 +43,6 @@ impl ClientFlags {
     }
 
     /// The connection to the only collector, for commands about a single one.
-    ///
-    /// # Errors
-    /// Several collectors were named, or a cluster.
     pub(super) fn client_options(&self) -> anyhow::Result<ClientOptions> {
         if self.cluster.is_given() {
             let which = "this command asks one collector: name one of the cluster with --collector";
@@ -65,15 +61,11 @@ impl ClientFlags {
         ClientOptions::new(collector, self.tls.client_tls())
     }
 
-    /// The only collector.
     pub(super) async fn connect_single(&self) -> anyhow::Result<RemoteCollector> {
         Ok(RemoteCollector::connect(&self.client_options()?).await?)
     }
 
     /// All named collectors, or those of the cluster, one by one.
-    ///
-    /// # Errors
-    /// One of them does not answer.
     pub(super) async fn connect_each(&self) -> anyhow::Result<Vec<RemoteCollector>> {
         let addresses = match self.cluster.etcd_config()? {
             Some(cluster) => {
@@ -112,7 +104,6 @@ impl ClientFlags {
         Ok(Spread::new(members))
     }
 
-    /// The collectors of a cluster.
     async fn follow_cluster(&self, cluster: dta_cluster::Config) -> anyhow::Result<Spread> {
         // Asked first, so that a cluster that cannot be reached is reported at once.
         let spread = Spread::new(self.cluster_members(&dta_cluster::read(&cluster).await?, &[])?);

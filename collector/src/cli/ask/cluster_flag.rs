@@ -16,7 +16,6 @@ pub(super) struct ClusterFlag {
 }
 
 impl ClusterFlag {
-    /// Whether a cluster is named.
     pub(super) fn is_given(&self) -> bool {
         self.cluster.is_some()
     }
@@ -38,9 +37,6 @@ impl ClusterFlag {
     }
 
     /// The same for commands that are about a cluster.
-    ///
-    /// # Errors
-    /// As [`ClusterFlag::etcd_config`], or none is named.
     pub(super) fn required_config(&self) -> anyhow::Result<Config> {
         let missing = || dta_cli::misuse_error(anyhow::anyhow!("name the cluster with --cluster"));
         self.etcd_config()?.ok_or_else(missing)

@@ -234,7 +234,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             args.collector.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
         let names = Arc::new(names);
         let pages = metric_pages(&ask, config.has_metrics().then_some(&metrics), &names);
-        let run = ExportOptions { begin, once: args.once, names };
+        let run = ExportOptions { begin, once: args.once, names, ..ExportOptions::default() };
         let mut exporters = Exporters::start(&config, &name, &ask, &pages, run)?;
         let counters = exporters.exporter_counters();
         tokio::select! {

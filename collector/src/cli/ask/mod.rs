@@ -1,11 +1,14 @@
 //! The commands that ask a running collector, or what it left in memory: behind the feature `ask`, for a program that only
 //! serves needs none of them.
 
+mod alerts;
 mod client_flags;
 mod cluster_flag;
 mod dashboard;
 mod export;
+mod flows;
 mod history;
+mod past_stats;
 mod placement;
 mod query;
 mod query_flow;
@@ -13,7 +16,6 @@ mod query_series;
 mod sessions;
 mod sketch_epochs;
 mod stats;
-mod stats_then;
 mod stores;
 mod tail;
 mod tail_events;
@@ -38,6 +40,10 @@ pub(super) enum Command {
     Tail(tail::Args),
     /// Export events to a database, or print them as JSON, outside the collector process
     Export(export::Args),
+    /// Sum up flow records: filtered, grouped, the largest first
+    Flows(flows::Args),
+    /// List alerts, and check and test the rules that make them
+    Alerts(alerts::Args),
     /// List the flows with the most latency, drops, packets, bytes or reports
     Top(top::Args),
     /// Show where packets of flows spent time on and between hosts, and where they were dropped
@@ -72,6 +78,8 @@ pub(super) fn run(command: Command) -> anyhow::Result<CommandStatus> {
         Command::History(args) => history::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Export(args) => export::run(args),
+        Command::Flows(args) => flows::run(args),
+        Command::Alerts(args) => alerts::run(args),
         Command::Top(args) => top::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Stats(args) => stats::run(args),

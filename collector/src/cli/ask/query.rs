@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use clap::Subcommand;
 use dta_cli::CommandStatus;
-use dta_cli::number::{format_count, format_grouped};
+use dta_cli::number::format_grouped;
 use dta_cli::table::TextTable;
 use dta_cli::terminal;
 use dta_proto::control::{
@@ -136,7 +136,7 @@ impl KeyQueryArgs {
     }
 
     /// What the store says of the keys.
-    fn query_answers<A>(&self, keys: &[NamedKey], kind: QuestionKind) -> anyhow::Result<Answered<A>>
+    fn query_answers<A>(&self, keys: &[NamedKey], kind: QuestionKind) -> anyhow::Result<AnsweredKeys<A>>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
@@ -163,21 +163,20 @@ impl KeyQueryArgs {
                 }),
                 Some(_) => {}
             }
-            Ok(Answered { answers, unanswered, reason })
+            Ok(AnsweredKeys { answers, unanswered, reason })
         })
     }
 }
 
 /// What is known of keys, and what is not.
-struct Answered<A> {
-    /// Each with its epoch.
+struct AnsweredKeys<A> {
     answers: Vec<(NamedKey, A, Option<Epoch>)>,
     /// Keys that only collectors have that do not answer, and what became of the first of these.
     unanswered: Vec<NamedKey>,
     reason: Option<ClientError>,
 }
 
-impl<A> Answered<A> {
+impl<A> AnsweredKeys<A> {
     /// Says for people which epochs answered, and fails if keys are unanswered; else returns `all_there`.
     fn finish(self, what: &KeyQueryArgs, all_there: bool) -> anyhow::Result<bool> {
         let mut epochs: Vec<&Epoch> = self.answers.iter().filter_map(|(.., epoch)| epoch.as_ref()).collect();
@@ -416,7 +415,7 @@ fn path_row(p: &PathResult) -> Vec<String> {
     let cells = [
         vec![p.key.to_string()],
         route,
-        vec![format!("{}{differing}{age}", format_count(p.agreeing.into(), "copy", "copies"))],
+        vec![format!("{} of {} copies{differing}{age}", p.agreeing, p.copies)],
     ];
     cells.concat()
 }

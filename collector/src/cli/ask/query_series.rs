@@ -24,7 +24,6 @@ pub(super) struct SpanFlags {
 }
 
 impl SpanFlags {
-    /// The span, if one is asked about.
     pub(super) fn requested_span(&self) -> Option<Span> {
         super::asked_span(None, self.since, self.until)
     }

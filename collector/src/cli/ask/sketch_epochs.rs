@@ -26,9 +26,6 @@ pub(super) struct SketchEpoch {
 }
 
 /// The epochs of a store, newest first, and the store's name. An empty name stands for the only sketch-merge store.
-///
-/// # Errors
-/// There is no such store, or a collector does not answer.
 pub(super) async fn query_epochs(
     ask: &Spread,
     members: &[RemoteCollector],
@@ -60,9 +57,6 @@ pub(super) async fn query_epochs(
 }
 
 /// A sketch-merge store; an empty name stands for the only one.
-///
-/// # Errors
-/// As [`query_epochs`].
 pub(super) async fn sketch_store(ask: &Spread, name: &str) -> anyhow::Result<StoreSpec> {
     let specs = super::store_specs(ask).await?;
     let is_sketch = |spec: &&StoreSpec| spec.kind.primitive() == Primitive::SketchMerge;
@@ -123,10 +117,6 @@ impl ColumnsByEpoch {
     }
 }
 
-/// The newest epoch that is complete.
-///
-/// # Errors
-/// No epoch is complete: says what there is, and what to do.
 pub(super) fn newest_complete(store: &str, epochs: &[SketchEpoch]) -> anyhow::Result<u32> {
     if let Some(epoch) = epochs.iter().find(|epoch| epoch.complete) {
         return Ok(epoch.epoch);

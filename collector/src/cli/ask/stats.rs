@@ -42,7 +42,7 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     if let Some(span) = super::asked_span(args.at, args.since, args.until) {
-        return super::stats_then::run(&args.client, span);
+        return super::past_stats::run(&args.client, span);
     }
     super::block_on(async {
         let client = args.client.connect_all().await?;

@@ -56,6 +56,8 @@ impl AskedFlags {
             version: env!("CARGO_PKG_VERSION"),
             access: Access::default(),
             counters: Arc::default(),
+            // Collectors know more of themselves than they say over gRPC.
+            own_notices: Arc::new(Vec::new),
         })
     }
 }

@@ -190,9 +190,9 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         assert_eq!(typed.table.table_path(), path);
         until("its epoch is written", || rows(&typed.table).len() == expected.len());
         assert_eq!(rows(&typed.table), expected);
-        // One file of several epochs says the same.
+        // One file of several epochs says the same; those without events may be in it already.
         until("one more epoch", || typed.table.kept_epochs().unwrap().len() > 1);
-        typed.table.compact_span(0..u64::MAX).unwrap().expect("files");
+        typed.table.compact_span(0..u64::MAX).unwrap();
         assert_eq!(rows(&typed.table), expected);
         assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
     }

@@ -1,5 +1,6 @@
 mod bad_days;
 mod events;
+mod idle;
 mod kinds;
 mod typed;
 
@@ -580,7 +581,7 @@ fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (EpochTable, StoreSpe
         write(&store, &key(n as u32), n as u8);
         write(&store, &key(1000), n as u8);
         let store = Arc::new(Store { generation: n, ..Store::clone(&store) });
-        let former = Former {
+        let former = FormerEpoch {
             store,
             opened,
             closed: opened + QUARTER,

@@ -48,7 +48,6 @@ pub(super) struct EtcdValue<'a> {
     pub(super) lease: i64,
 }
 
-/// What the key of the placement holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PlacementKeyState {
     #[default]

@@ -51,9 +51,6 @@ impl Turns {
 }
 
 /// Follows what etcd says, in a task of its own. The first view says nothing yet.
-///
-/// # Errors
-/// None, with the feature `etcd`.
 pub fn follow_cluster(config: Config) -> Result<Views, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let task = async move {

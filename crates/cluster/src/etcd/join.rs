@@ -3,19 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use etcd_client::{Client, Compare, CompareOp, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use tokio::sync::{oneshot, watch};
 
 use super::cluster::{EtcdCluster, collector_key, placement_json, placement_key, planner_key};
 use super::follow::{Turns, publish_view};
+use super::lease::obtain_lease;
 use super::watched::WatchedCluster;
 use crate::{CollectorRecord, Config, EtcdError, Membership, View, Views};
 
 /// Has a collector join, in a task of its own that keeps trying while etcd cannot be reached, or while another collector
 /// has this id. What the collector says of itself may change.
-///
-/// # Errors
-/// None, with the feature `etcd`.
 pub fn join_cluster(
     config: Config,
     id: String,
@@ -78,7 +76,8 @@ impl ClusterMember {
     async fn until_it_ends(&mut self, turns: &mut Turns) -> Result<std::convert::Infallible, EtcdError> {
         let mut client = self.config.connect_node(turns.current_node()).await?;
         let asked = Instant::now();
-        let (lease, (mut keeper, mut kept)) = self.obtain_lease(&mut client).await?;
+        let (lease, (mut keeper, mut kept)) =
+            obtain_lease(&self.config, &mut self.lease, &mut client).await?;
         self.register_member(&mut client, lease).await?;
         let last = View::clone(&self.newest.borrow());
         let mut watched = WatchedCluster::start_watching(client.clone(), &self.config.prefix, last).await?;
@@ -140,24 +139,6 @@ impl ClusterMember {
     /// The lease holds for its time from when it was asked for: etcd counts from later on.
     fn holds_from(&self, asked: Instant) {
         self.until.send_replace(Some(asked + self.config.lease_duration()));
-    }
-
-    /// The lease of before if it holds, or another one.
-    async fn obtain_lease(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<(i64, (LeaseKeeper, LeaseKeepAliveStream)), EtcdError> {
-        if let Some(lease) = self.lease {
-            match client.lease_keep_alive(lease).await {
-                Ok(kept) => return Ok((lease, kept)),
-                // It has ended.
-                Err(etcd_client::Error::LeaseKeepAliveError(_)) => self.lease = None,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let lease = client.lease_grant(self.config.lease_seconds.max(1).into(), None).await?.id();
-        self.lease = Some(lease);
-        Ok((lease, client.lease_keep_alive(lease).await?))
     }
 
     /// Ends the lease of a collector that is not in the cluster: otherwise it would go on as the planner, if it is that.

@@ -7,12 +7,15 @@
 //! | `planner` | id of the collector that plans, under that one's lease |
 //! | `placement` | a [`ClusterPlacement`](dta_proto::placement::ClusterPlacement) as JSON, replaced only if it is still the one that was planned from, and by the planner |
 
+mod alerts;
 mod cluster;
 mod connect;
 mod follow;
 mod join;
+mod lease;
 mod watched;
 
+pub use alerts::join_alerts;
 pub use follow::follow_cluster;
 pub use join::join_cluster;
 
@@ -65,9 +68,6 @@ pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdErr
 }
 
 /// Has a collector lose all that it has, or lets it have something again.
-///
-/// # Errors
-/// As [`read`].
 pub async fn set_drained(config: &Config, id: &str, is: bool) -> Result<(), EtcdError> {
     let mut client = config.connect_any().await?;
     let key = cluster::drained_key(&config.prefix, id);

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dta_cluster::{
-    CollectorRecord, Config, Earlier, EtcdTls, Membership, View, Views, follow_cluster, join_cluster, read,
-    set_drained,
+    ClusterAlerts, CollectorRecord, Config, Earlier, EtcdTls, Membership, View, Views, follow_cluster,
+    join_alerts, join_cluster, read, set_drained,
 };
+use dta_proto::control::Alert;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use nodes::Nodes;
 use tokio::sync::watch;
@@ -343,6 +344,66 @@ async fn a_later_life_learns_what_was_placed_before_and_who_has_been_there_since
     let newest = view.placement.version;
     let known = until(&mut later.views, "the newest", |view| view.placement.version == newest).await;
     assert_eq!(earlier(&known), earlier(&view));
+}
+
+fn alert(fingerprint: &str, fired_at: u64, resolved_at: Option<u64>) -> Alert {
+    Alert {
+        fingerprint: fingerprint.into(),
+        state: if resolved_at.is_some() { "resolved" } else { "firing" }.into(),
+        fired_at: Some(fired_at),
+        resolved_at,
+        ..Alert::default()
+    }
+}
+
+/// Fingerprints and states of what the log has, by number.
+fn logged(alerts: &ClusterAlerts) -> Vec<(u64, String, String)> {
+    let log = alerts.log();
+    let all = log.transitions_after(0).map(|transition| {
+        let alert = transition.alert.clone().unwrap();
+        (transition.number, alert.fingerprint, alert.state)
+    });
+    all.collect()
+}
+
+#[tokio::test]
+#[ignore = "needs etcd-server"]
+async fn what_several_collectors_find_is_logged_once_and_the_log_goes_on_when_its_keeper_dies() {
+    let nodes = Nodes::with(1, "http", |_| Vec::new());
+    // Longer than a busy machine stands still.
+    let config = Config { lease_seconds: 10, ..nodes.config() };
+    let join = |id: &str| join_alerts(config.clone(), id.to_owned()).unwrap();
+    let first = join("a");
+    eventually("the first one keeps the log", async || first.is_keeper()).await;
+    let second = join("b");
+    first.set_found([alert("x", 1000, None)]);
+    second.set_found([alert("x", 2000, None), alert("y", 3000, None)]);
+    eventually("both are logged", async || logged(&second).len() == 2).await;
+    eventually("the second one is in the cluster", async || second.is_in_cluster()).await;
+    let begun = logged(&second);
+    assert!(!second.is_keeper() && !second.note_delivered("hook", 9).await, "{begun:?}");
+    eventually("it is noted", async || first.note_delivered("hook", 1).await).await;
+    eventually("the note is known", async || second.log().delivered_number("hook") == Some(1)).await;
+
+    // It dies without a word. What it found alone may be found by another one; nothing is resolved meanwhile.
+    drop(first);
+    eventually("another one keeps the log", async || second.is_keeper()).await;
+    assert_eq!((logged(&second), second.log().delivered_number("hook")), (begun.clone(), Some(1)));
+    second.set_found([alert("x", 2000, Some(10_000)), alert("y", 3000, None)]);
+    eventually("x is resolved", async || logged(&second).len() == 3).await;
+    let resolved = logged(&second)[2].clone();
+    assert_eq!((resolved.1.as_str(), resolved.2.as_str()), ("x", "resolved"));
+
+    // A later life of the first one finds the same as before: that is no news.
+    let later = join("a");
+    later.set_found([alert("y", 1500, None)]);
+    eventually("it knows the log", async || logged(&later).len() == 3).await;
+    second.set_found([]);
+    later.set_found([alert("y", 1500, None), alert("z", 20_000, None)]);
+    eventually("z is logged", async || logged(&later).len() == 4).await;
+    assert_eq!(logged(&later)[3], (4, "z".to_owned(), "firing".to_owned()));
+    // None of it is among what others watch.
+    assert_eq!(read(&config).await.unwrap(), View::default());
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! The engine as one of several workers: it hands over reports that belong to another.
 
 use dta_proto::wire;
-use dta_proto::wire::dta::{DtaReport, Primitive, Version};
+use dta_proto::wire::dta::{DtaBody, DtaReport, MAX_REPORT_LEN, Primitive, Version};
 
 use super::Engine;
-use super::execute::{count_received, end_batch, execute_one};
+use super::execute::{Admitted, count_received, end_batch, execute_one, execute_unnumbered};
 use super::ingest::{admit_report, execute_alone, store_of_version0};
 use super::ingest::{admitted_report, payload_of, reason_of};
 use super::runs::{gather_key_write, send_run};
@@ -53,6 +53,38 @@ pub(super) fn take_handovers(
         end_batch(engine, out);
     }
     taken
+}
+
+pub(super) fn execute_unnumbered_among<'a>(
+    engine: &mut Engine,
+    now: u64,
+    reports: impl IntoIterator<Item = (u16, DtaBody<'a>)>,
+    crew: &mut Crew,
+    out: &mut EngineOutput,
+) {
+    let mut lost = Vec::new();
+    let own = reports.into_iter().filter(|(store, body)| {
+        // What has one writer. Keys are executed here: copies of a value replace each other, and increments are added up, whoever
+        // writes them.
+        let single = matches!(body, DtaBody::Append { .. } | DtaBody::Postcard { .. });
+        let Some(worker) = crew.executor_of(body).filter(|_| single) else { return true };
+        let mut bytes = [0; MAX_REPORT_LEN];
+        let handed = match DtaReport::new(*store, *body).encode_into(&mut bytes) {
+            Ok(len) => crew.try_hand_over(worker, &bytes[..len]),
+            Err(_) => false,
+        };
+        if !handed {
+            lost.push((*store, body.primitive()));
+        }
+        false
+    });
+    execute_unnumbered(engine, now, own, out);
+    crew.publish_handovers();
+    for (store, primitive) in lost {
+        count_received(engine, primitive);
+        engine.egress.counters.count_dropped(Reason::Handover);
+        engine.offenders.note_admitted(Reason::Handover, 0, store);
+    }
 }
 
 #[inline]
@@ -207,6 +239,11 @@ fn take_other(engine: &mut Engine, message: &HandoverMessage<'_>, crew: &mut Cre
                 Version::V0 => store_of_version0(engine, report),
             };
             store.and_then(|store| execute_one(engine, admitted_report(report, store), message.restarts, out))
+        }
+        Stage::ExecuteUnnumbered => {
+            count_received(engine, report.body.primitive());
+            let unnumbered = Admitted { numbered: false, ..admitted_report(report, report.store) };
+            execute_one(engine, unnumbered, message.restarts, out)
         }
     };
     if let Err(reason) = ended {

@@ -1,7 +1,5 @@
 //! Answers of RC queue pairs.
 
-use std::net::IpAddr;
-
 use dta_proto::program::Transport;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{NakCode, Opcode, Psn, Syndrome};
@@ -28,13 +26,25 @@ pub(super) fn handle_answers<'a>(
     engine.egress.transmit_waiting(engine.clock, out);
 }
 
+pub(super) fn handle_completions(
+    engine: &mut Engine,
+    now: u64,
+    completions: impl IntoIterator<Item = (u8, Psn, ResponderAnswer)>,
+    out: &mut EngineOutput,
+) {
+    engine.clock = engine.clock.max(now);
+    for (pair, psn, answer) in completions {
+        engine.egress.handle_answer(engine.clock, pair, psn, answer, out);
+    }
+    engine.egress.transmit_waiting(engine.clock, out);
+}
+
 /// The place of the queue pair that a packet answers. QPNs of this side are unique across all collectors.
 fn answer_of(engine: &Engine, packet: &[u8]) -> Option<(u8, Psn, ResponderAnswer)> {
-    let Received { ipv4, roce: transport, .. } = Received::parse_packet(packet).ok()?;
+    let Received { addresses, roce: transport, .. } = Received::parse_packet(packet).ok()?;
     let bth = transport.base_header();
     let (place, pair) = engine.egress.queue_pairs().find(|(_, p)| p.entry.local_qpn == bth.dest_qp)?;
-    if pair.entry.transport != Transport::Rc || pair.entry.destination.ip != IpAddr::V4(ipv4.source_address())
-    {
+    if pair.entry.transport != Transport::Rc || pair.entry.destination.ip != addresses.source() {
         return None;
     }
     if !matches!(bth.opcode, Opcode::RcAck | Opcode::RcAtomicAck) {

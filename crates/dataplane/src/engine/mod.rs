@@ -28,16 +28,17 @@ use std::net::Ipv4Addr;
 
 use dta_proto::program::{DataPlaneChange, Primitive, Program};
 use dta_proto::wire::dta::{self, DtaBody};
+use dta_proto::wire::roce::Psn;
 
 use self::offenders::Offenders;
 use self::stores::InstalledStores;
-use super::counters::{EngineCounters, Reason};
+use super::counters::{EngineCounters, LossCause, Reason};
 use super::egress::Egress;
 use super::frame::EngineOutput;
 use super::losses::{FrameMeta, Origins};
 use super::primitive::increment::Increments;
 use super::reporters::Reporters;
-use super::requester::Timing;
+use super::requester::{ResponderAnswer, Timing};
 use super::version0::Version0Reporters;
 use super::workers::Crew;
 
@@ -63,6 +64,9 @@ pub struct EngineLimits {
     /// Whether to keep the origins of reports until the fate of their frames is known, for the
     /// ledger.
     pub name_reports: bool,
+    /// Whether operations leave as [work requests](EngineOutput::requests) for an RDMA device, which makes frames of them
+    /// and retransmits; [`Engine::handle_completions`] takes what became of them.
+    pub posts: bool,
 }
 
 impl Default for EngineLimits {
@@ -74,6 +78,7 @@ impl Default for EngineLimits {
             sketch_columns: 1 << 22,
             rc: Timing::default(),
             name_reports: false,
+            posts: false,
         }
     }
 }
@@ -105,7 +110,7 @@ impl Engine {
         Engine {
             program: Program::default(),
             limits,
-            egress: Egress::new(limits.rc, limits.name_reports),
+            egress: Egress::new(limits.rc, limits.name_reports, limits.posts),
             stores: InstalledStores::new(),
             version0: [None; Primitive::ALL.len()],
             flush_ns: [0; Primitive::ALL.len()],
@@ -158,10 +163,6 @@ impl Engine {
         self.egress.injected_loss(meta);
     }
 
-    /// Whether the changes can be applied.
-    ///
-    /// # Errors
-    /// As [`Engine::apply_changes`].
     pub fn check_changes(&self, changes: &[DataPlaneChange]) -> Result<(), SetupError> {
         program::check_changes(self, changes)
     }
@@ -218,6 +219,19 @@ impl Engine {
         execute::execute_unnumbered(self, now, reports, out)
     }
 
+    /// As [`Engine::execute_unnumbered`], for one of several workers. Entries for lists of other workers, and postcards of keys
+    /// of theirs, are handed over; flow records are too long for that and must be for a list of this worker: one whose number
+    /// modulo the number of workers is this worker's. Without room at the other, a report is dropped and counted.
+    pub fn execute_unnumbered_among<'a>(
+        &mut self,
+        now: u64,
+        reports: impl IntoIterator<Item = (u16, DtaBody<'a>)>,
+        crew: &mut Crew,
+        out: &mut EngineOutput,
+    ) {
+        among::execute_unnumbered_among(self, now, reports, crew, out)
+    }
+
     #[cfg(test)]
     pub(crate) fn execute_reports<'a>(
         &mut self,
@@ -236,6 +250,22 @@ impl Engine {
         out: &mut EngineOutput,
     ) {
         answers::handle_answers(self, now, packets, out)
+    }
+
+    /// Handles what an RDMA device says of posted work requests on RC: the place of the queue pair, the PSN, and the
+    /// answer that its end amounts to. An [`ResponderAnswer::Ack`] stands for all earlier ones of the queue pair, too.
+    pub fn handle_completions(
+        &mut self,
+        now: u64,
+        completions: impl IntoIterator<Item = (u8, Psn, ResponderAnswer)>,
+        out: &mut EngineOutput,
+    ) {
+        answers::handle_completions(self, now, completions, out)
+    }
+
+    /// Counts a work request that did not become a frame, with its reports, if it [leaves once](Engine::leaves_once).
+    pub fn lose_request(&mut self, meta: &FrameMeta, cause: LossCause, out: &mut EngineOutput) {
+        self.egress.lose_request(meta, cause, out);
     }
 
     /// Lets time pass: sends what has been held long enough, and recovers queue pairs that are
@@ -293,6 +323,14 @@ impl Engine {
     /// Operations beyond a queue pair's queue are lost.
     pub fn queue_headroom(&self) -> usize {
         self.egress.queue_pairs().map(|(_, pair)| pair.requester.queue_headroom()).min().unwrap_or(usize::MAX)
+    }
+
+    /// As [`Engine::queue_headroom`], of the queue pairs that a store's operations use; none for a store that there is not.
+    pub fn store_headroom(&self, store: u16) -> usize {
+        let regions = self.stores.iter().find(|installed| installed.id == store).map(|found| &found.regions);
+        let places =
+            regions.iter().flat_map(|of| of.collectors().filter_map(|collector| of.of_collector(collector)));
+        places.map(|place| self.egress.headroom_of(place)).min().unwrap_or(0)
     }
 
     /// The queue pairs' states, by collector, then purpose.

@@ -10,7 +10,7 @@ use crate::regions::Regions;
 
 /// A store of the program, with all its regions.
 pub(super) struct InstalledStore {
-    id: u16,
+    pub(super) id: u16,
     pub(super) kind: StoreKind,
     pub(super) regions: Regions,
     pub(super) state: PrimitiveState,

@@ -20,7 +20,7 @@ use dta_proto::program::{Lists, Primitive};
 pub(crate) struct AppendState {
     lists: u32,
     ring: u64,
-    batch_len: u8,
+    batch_len: u16,
     entry_len: u8,
     entries: u8,
     notify: bool,
@@ -61,7 +61,7 @@ impl Range {
 }
 
 impl AppendState {
-    pub(crate) fn new(lists: u32, ring: u64, batch_len: u8, entry_len: u8, notify: bool) -> Self {
+    pub(crate) fn new(lists: u32, ring: u64, batch_len: u16, entry_len: u8, notify: bool) -> Self {
         let entries = layout::entries_per_batch(batch_len, entry_len);
         AppendState {
             lists,

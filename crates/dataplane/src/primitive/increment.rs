@@ -29,7 +29,6 @@ pub(crate) struct KeyIncrementShape {
     pub(crate) copies: u8,
 }
 
-/// The sum for one counter.
 struct Sum {
     store: usize,
     slot: u64,

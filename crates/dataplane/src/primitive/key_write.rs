@@ -3,15 +3,17 @@
 use dta_proto::key::Key;
 use dta_proto::layout::{hash, key_write as layout};
 use dta_proto::program::Primitive;
+use dta_proto::wire::dta::MAX_VALUE_LEN;
 
 use crate::context::Context;
 use crate::counters::Reason;
 use crate::egress::StoreWrite;
 use crate::losses::Origin;
-use crate::requester::{MAX_PAYLOAD, OperationEffect};
+use crate::requester::OperationEffect;
 
 /// Slots up to this length are built in a shorter buffer.
 const SHORT: usize = 32;
+const LONG: usize = layout::CHECKSUM_LEN + MAX_VALUE_LEN;
 
 /// The shape of one store. Nothing is held.
 #[derive(Clone, Copy)]
@@ -59,7 +61,7 @@ impl KeyWriteShape {
                 &mut short[..len]
             }
             len => {
-                long = [0; MAX_PAYLOAD];
+                long = [0; LONG];
                 &mut long[..len]
             }
         };

@@ -15,7 +15,7 @@ use crate::losses::Origin;
 use crate::paths_left::{Mark, PathsLeft, Postcard};
 use crate::primitive::Gathers;
 use crate::regions::Regions;
-use crate::requester::{MAX_PAYLOAD, OperationEffect};
+use crate::requester::OperationEffect;
 use dta_proto::program::Primitive;
 
 /// Rows that share a place, so that one other key does not evict a key in use at once.
@@ -216,7 +216,7 @@ impl PostcardState {
         origins: impl Iterator<Item = Origin>,
         context: &mut Context<'_>,
     ) {
-        let mut bytes = [0; MAX_PAYLOAD];
+        let mut bytes = [0; layout::row_length(MAX_HOPS as u8) as usize];
         let bytes = &mut bytes[..layout::row_length(self.hops) as usize];
         layout::encode_row(bytes, key, path);
         let h = hash::key_hash(key);
@@ -253,7 +253,6 @@ impl Gathers for PostcardState {
         }
     }
 
-    /// Start time of the oldest row.
     fn oldest_start_time(&self) -> Option<u64> {
         self.ages.oldest_element().map(|(_, born)| born)
     }

@@ -15,7 +15,7 @@ use crate::epochs::EpochWindow;
 use crate::losses::Origin;
 use crate::primitive::Gathers;
 use crate::regions::Regions;
-use crate::requester::{MAX_PAYLOAD, OperationEffect};
+use crate::requester::OperationEffect;
 use crate::window::HALF;
 use dta_proto::program::Primitive;
 
@@ -226,7 +226,7 @@ impl SketchState {
             expected: u16::from(self.expected),
             cells,
         };
-        let mut bytes = [0; MAX_PAYLOAD];
+        let mut bytes = [0; layout::column_len(MAX_ROWS as u8) as usize];
         let bytes = &mut bytes[..layout::column_len(self.rows) as usize];
         layout::encode_column(bytes, self.rows, &column);
         let reports = std::mem::take(&mut self.unsent[at]);

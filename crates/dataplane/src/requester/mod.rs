@@ -29,9 +29,6 @@ use super::counters::LossCause;
 use super::losses::FrameMeta;
 use dta_proto::program::Transport;
 
-/// Largest payload of an operation: a 128-byte append batch.
-pub const MAX_PAYLOAD: usize = 128;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// WRITE ONLY of the payload.
@@ -117,6 +114,8 @@ enum RequesterState {
     Silent,
     /// The responder refused a frame, so its queue pair is in ERROR and will not answer again.
     Refused,
+    /// The RDMA device that sends has given up. Nobody knows what was executed.
+    GivenUp,
 }
 
 /// An acknowledgement, reduced to what the requester needs.
@@ -130,6 +129,10 @@ pub enum ResponderAnswer {
     ReceiverNotReady(u64),
     /// Any other NAK: the frame with this PSN was refused, and the queue pair is in ERROR.
     NakError,
+    /// The RDMA device that sends for this requester has given up, whatever the PSN.
+    GivenUp,
+    /// The same, and the device did not take the operation with this PSN, nor any after it.
+    NotPosted,
 }
 
 dta_proto::published_counters! {
@@ -185,15 +188,21 @@ pub struct Requester {
     cursor: u64,
     /// The first never sent.
     sent: u64,
+    /// Those before were sent before [`Requester::replace_queue_pair`].
+    sent_before: u64,
     /// The number of the next one to be posted.
     tail: u64,
     ring: OperationRing,
+    /// Longest payload of its stores' operations.
+    payload_len: usize,
     /// Atomics from `oldest` to `sent`.
     atomics_out: u32,
     atomic_limit: u32,
     timing: Timing,
     /// Whether AckReq follows only the frame profile.
     reference: bool,
+    /// Whether an RDMA device sends for it, and resends: nothing is sent twice here but on another queue pair.
+    resent_by_device: bool,
     allowance: Allowance,
     patience: Patience,
     state: RequesterState,
@@ -222,12 +231,15 @@ impl Requester {
             oldest: 0,
             cursor: 0,
             sent: 0,
+            sent_before: 0,
             tail: 0,
-            ring: ring_for_transport(transport, &timing),
+            ring: ring_for_transport(transport, &timing, 0),
+            payload_len: 0,
             atomics_out: 0,
             atomic_limit: max_dest_rd_atomic.max(1),
             timing,
             reference: false,
+            resent_by_device: false,
             allowance: Allowance::new(window),
             patience: Patience::new(timing.silence),
             state: RequesterState::Ready,
@@ -248,6 +260,16 @@ impl Requester {
         self.allowance.set_least(reference.then_some(REFERENCE_LEAST));
     }
 
+    /// Makes room for operations of up to this many bytes. Operations must not be posted before.
+    pub fn widen_payloads(&mut self, payload_len: usize) {
+        self.payload_len = self.payload_len.max(payload_len);
+        self.ring.widen_payloads(self.payload_len);
+    }
+
+    pub fn set_resent_by_device(&mut self, resent_by_device: bool) {
+        self.resent_by_device = resent_by_device;
+    }
+
     fn psn_of_number(&self, number: u64) -> Psn {
         self.first_psn.wrapping_add((number & u64::from(Psn::MASK)) as u32)
     }
@@ -256,9 +278,14 @@ impl Requester {
         self.psn_of_number(self.sent)
     }
 
-    /// Whether the queue pair is in ERROR or silent and must be replaced.
+    /// Whether the queue pair is in ERROR, silent or given up, and must be replaced.
     pub fn is_down(&self) -> bool {
-        matches!(self.state, RequesterState::Silent | RequesterState::Refused)
+        self.has_ended() || self.state == RequesterState::Silent
+    }
+
+    /// Whether nothing is sent, and no answer means anything, before the queue pair is replaced.
+    fn has_ended(&self) -> bool {
+        matches!(self.state, RequesterState::Refused | RequesterState::GivenUp)
     }
 
     /// Operations sent and not known to have been executed. 0 on UC, which does not tell.
@@ -334,7 +361,7 @@ impl Requester {
             }
             return;
         }
-        if matches!(self.state, RequesterState::Paused(_) | RequesterState::Refused) {
+        if self.has_ended() || matches!(self.state, RequesterState::Paused(_)) {
             return;
         }
         while self.may_leave(self.cursor) {
@@ -361,7 +388,7 @@ impl Requester {
             }
             let frames = if again && number == self.oldest { 1 + std::mem::take(&mut self.extra) } else { 1 };
             self.counters.retransmitted += u64::from(frames) - u64::from(!again);
-            let departure = self.ring.operation_at(number).departure(self.psn_of_number(number), ack_request);
+            let departure = self.ring.departure(number, self.psn_of_number(number), ack_request);
             for _ in 0..frames {
                 to.emit_departure(departure);
             }
@@ -392,17 +419,23 @@ impl Requester {
     /// Handles an answer of the responder; `psn` is the one in its BTH. [`Requester::transmit_waiting`] sends what it
     /// releases.
     pub fn handle_answer(&mut self, now: u64, psn: Psn, answer: ResponderAnswer, to: &mut impl Depart) {
-        if self.transport == Transport::Uc || self.state == RequesterState::Refused {
-            self.counters.stale_answers += 1;
-            return;
-        }
-        self.counters.answers += 1;
         match answer {
+            // These are the device's own, and no answers of the responder.
+            ResponderAnswer::GivenUp => return self.give_up(),
+            ResponderAnswer::NotPosted => {
+                self.take_back_from(psn);
+                return self.give_up();
+            }
+            _ if self.transport == Transport::Uc || self.has_ended() => {
+                self.counters.stale_answers += 1;
+                return;
+            }
             ResponderAnswer::Ack => {}
             ResponderAnswer::NakSequence => self.counters.nak_sequence += 1,
             ResponderAnswer::ReceiverNotReady(_) => self.counters.receiver_not_ready += 1,
             ResponderAnswer::NakError => self.counters.nak_error += 1,
         }
+        self.counters.answers += 1;
         // How many outstanding operations it confirms. A NAK refers to the one after them, which must be
         // outstanding as well.
         let (executed, known) = match answer {
@@ -424,7 +457,7 @@ impl Requester {
             self.confirm_executed(now, self.oldest + executed as u64);
         }
         match answer {
-            ResponderAnswer::Ack => {}
+            ResponderAnswer::Ack | ResponderAnswer::GivenUp | ResponderAnswer::NotPosted => {}
             ResponderAnswer::NakSequence if self.went_back_to == Some(self.oldest) => {
                 self.counters.stale_answers += 1
             }
@@ -438,6 +471,28 @@ impl Requester {
             }
             ResponderAnswer::NakError => self.handle_refusal(to),
         }
+    }
+
+    /// A refusal says what was executed, so it stands.
+    fn give_up(&mut self) {
+        if self.transport == Transport::Rc && self.state != RequesterState::Refused {
+            self.state = RequesterState::GivenUp;
+        }
+    }
+
+    /// The operation with this PSN, and those after it, have not left: they wait as if never sent.
+    fn take_back_from(&mut self, psn: Psn) {
+        let distance = psn.distance_from(self.psn_of_number(self.oldest));
+        if self.transport == Transport::Uc || !(0..self.outstanding() as i32).contains(&distance) {
+            return;
+        }
+        // On a queue pair whose PSNs went on, those sent before it was replaced may have been executed.
+        let first = (self.oldest + distance as u64).max(self.sent_before);
+        for number in first..self.sent {
+            self.atomics_out -= u32::from(self.ring.operation_at(number).atomic);
+        }
+        self.sent = self.sent.min(first);
+        self.cursor = self.cursor.min(first);
     }
 
     /// Everything before the operation `upto` was executed.
@@ -497,7 +552,7 @@ impl Requester {
     /// Runs the timers: resends after a timeout, ends pauses, and finally gives up.
     pub fn run_timers(&mut self, now: u64, to: &mut impl Depart) {
         match self.state {
-            RequesterState::Refused => return,
+            RequesterState::Refused | RequesterState::GivenUp => return,
             RequesterState::Paused(until) if now < until => return,
             RequesterState::Paused(_) => {
                 self.state = RequesterState::Ready;
@@ -509,6 +564,10 @@ impl Requester {
                 self.tries += 1;
                 if self.tries > self.timing.tries {
                     self.state = RequesterState::Silent;
+                }
+                if self.resent_by_device {
+                    self.due = now + self.patience.timeout_after(self.tries);
+                    return self.transmit_waiting(now, to);
                 }
                 self.counters.timeouts += 1;
                 self.allowance.shrink_after_timeout();
@@ -523,7 +582,7 @@ impl Requester {
     pub fn next_deadline(&self) -> Option<u64> {
         match self.state {
             RequesterState::Paused(until) => Some(until),
-            RequesterState::Refused => None,
+            RequesterState::Refused | RequesterState::GivenUp => None,
             _ if self.outstanding() == 0 => None,
             _ => Some(self.due),
         }
@@ -560,6 +619,7 @@ impl Requester {
         }
         self.state = RequesterState::Ready;
         self.cursor = self.oldest;
+        self.sent_before = self.sent;
         self.tries = 0;
         self.extra = 0;
         self.unasked = 0;
@@ -567,7 +627,7 @@ impl Requester {
         self.went_back_to = None;
         self.due = now + self.patience.timeout_after(0);
         if self.transport == Transport::Uc && by.transport == Transport::Rc {
-            self.ring = ring_for_transport(by.transport, &self.timing);
+            self.ring = ring_for_transport(by.transport, &self.timing, self.payload_len);
         }
         self.transport = by.transport;
     }
@@ -575,9 +635,7 @@ impl Requester {
     /// Sends what an RC queue pair kept on the UC one that replaces it.
     fn empty_ring(&mut self, to: &mut impl Depart) {
         while self.oldest != self.tail {
-            to.emit_departure(
-                self.ring.operation_at(self.oldest).departure(self.psn_of_number(self.oldest), false),
-            );
+            to.emit_departure(self.ring.departure(self.oldest, self.psn_of_number(self.oldest), false));
             self.counters.sent += 1;
             self.oldest += 1;
         }
@@ -655,9 +713,9 @@ impl Requester {
     }
 }
 
-fn ring_for_transport(transport: Transport, timing: &Timing) -> OperationRing {
+fn ring_for_transport(transport: Transport, timing: &Timing, payload_len: usize) -> OperationRing {
     match transport {
-        Transport::Rc => OperationRing::new(timing.queue),
+        Transport::Rc => OperationRing::new(timing.queue, payload_len),
         Transport::Uc => OperationRing::without_room(),
     }
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dta_proto::wire::dta::{DtaBody, DtaReport};
 
+use crate::reporters::PackedSocketAddr;
+
 use super::handover::{
     CAPACITY, HandoverMessage, HandoverReceiver, MessageBuffer, Sender, Stage, View, new_ring,
 };
@@ -119,11 +121,23 @@ impl Crew {
     pub(crate) fn hand_over(&mut self, worker: usize, message: &HandoverMessage<'_>) {
         let senders = match message.stage {
             Stage::Judge => &mut self.to_judge,
-            Stage::Execute => &mut self.to_execute,
+            Stage::Execute | Stage::ExecuteUnnumbered => &mut self.to_execute,
         };
         if let Some(Some(sender)) = senders.get_mut(worker) {
             sender.put_message(message);
         }
+    }
+
+    /// Hands over a report without a reporter, to be executed; `false` if there is no room.
+    pub(crate) fn try_hand_over(&mut self, worker: usize, report: &[u8]) -> bool {
+        let nobody = PackedSocketAddr::new(Ipv4Addr::UNSPECIFIED, 0);
+        let (source, destination, stage) = (nobody, nobody, Stage::ExecuteUnnumbered);
+        let Some(Some(sender)) = self.to_execute.get_mut(worker) else { return false };
+        let is_free = sender.free_message_slots(1) != 0;
+        if is_free {
+            sender.put_message(&HandoverMessage { stage, restarts: 0, source, destination, report });
+        }
+        is_free
     }
 
     pub(crate) fn publish_handovers(&mut self) {

@@ -31,6 +31,8 @@ pub(crate) enum Stage {
     /// Judge it by its reporter's window.
     Judge = 0,
     Execute = 1,
+    /// Execute it; it has no reporter and no number.
+    ExecuteUnnumbered = 2,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +87,6 @@ pub(super) struct HandoverReceiver {
     written: u64,
 }
 
-/// Both ends of a new ring.
 pub(super) fn new_ring() -> (Sender, HandoverReceiver) {
     let shared = Arc::new(HandoverRing {
         written: HandoverIndex(AtomicU64::new(0)),
@@ -211,7 +212,6 @@ pub(crate) struct MessageBuffer {
 }
 
 impl MessageBuffer {
-    /// A buffer with an empty message.
     pub(super) const EMPTY: MessageBuffer =
         MessageBuffer { first: 0, source: 0, destination: 0, report: [0; (WORDS - BEFORE) * 8] };
 
@@ -220,7 +220,8 @@ impl MessageBuffer {
         HandoverMessage {
             stage: match self.first as u8 {
                 0 => Stage::Judge,
-                _ => Stage::Execute,
+                1 => Stage::Execute,
+                _ => Stage::ExecuteUnnumbered,
             },
             restarts: (self.first >> 32) as u32,
             source: PackedSocketAddr::from_bits(self.source),

@@ -7,7 +7,8 @@ use dta_proto::wire::datagram::UdpDatagram;
 use dta_proto::wire::dta::{DtaBody, DtaReport, Version};
 use dta_proto::wire::frame::Received;
 
-use super::build_crew;
+use super::{CAPACITY, build_crew};
+use crate::counters::Reason;
 use crate::requester::Timing;
 use crate::tests::{AP, Bench, KI, KW, PC, SM, datagram, key, program};
 use crate::{EngineLimits, ReporterCounters};
@@ -220,4 +221,59 @@ fn several_workers_make_of_many_key_writes_what_one_engine_makes() {
         let written: usize = one.written.values().map(Vec::len).sum();
         assert!(written > 1000, "{written}");
     }
+}
+
+/// Entries and postcards without reporters, as INT and flows make them, come to the worker that may write them, in their order;
+/// what does not fit is counted.
+#[test]
+fn unnumbered_reports_are_executed_by_the_worker_with_their_list_or_path() {
+    let program = program(Transport::Uc, false);
+    let (mut crews, view) = build_crew(3);
+    let mut benches: Vec<Bench> =
+        crews.iter().map(|_| Bench::new(&program, EngineLimits::default())).collect();
+    let values: Vec<[u8; 8]> = (0..60u64).map(u64::to_be_bytes).collect();
+    let reports = values.iter().enumerate().map(|(n, value)| match n % 3 {
+        0 => (AP, DtaBody::Append { list: n as u32 % 4, value }),
+        1 => (
+            PC,
+            DtaBody::Postcard { key: key(n as u8 / 15), hop: (n / 3 % 5) as u8, path_length: 5, value: 9 },
+        ),
+        _ => (KI, DtaBody::KeyIncrement { redundancy: 0, key: key(9), delta: 1 }),
+    });
+    let (first, crew) = (&mut benches[0], &mut crews[0]);
+    first.engine.execute_unnumbered_among(0, reports.clone(), crew, &mut first.out);
+    assert_eq!(crew.take_news(), 0b110);
+    for worker in [1, 2] {
+        let bench = &mut benches[worker];
+        assert_ne!(bench.engine.take_handovers(0, &mut crews[worker], &mut bench.out), 0);
+    }
+    assert!(view.is_empty());
+    let mut alone = Bench::new(&program, EngineLimits::default());
+    alone.engine.execute_unnumbered(0, reports, &mut alone.out);
+    let mut sum = crate::counters::EngineCounters::default();
+    for bench in &mut benches {
+        assert_eq!(bench.engine.engine_counters().find_imbalance(), None);
+        sum.add(bench.engine.engine_counters());
+    }
+    let totals =
+        |of: &crate::counters::EngineCounters| (of.received, of.primitives.map(|p| (p.received, p.accepted)));
+    assert_eq!(totals(&sum), totals(alone.engine.engine_counters()));
+    assert_eq!(sum.received, 60);
+    let payloads = |bench: &mut Bench| -> Vec<Vec<u8>> {
+        bench.engine.flush_held_reports(0, &mut bench.out);
+        let frames = bench.out.frames.iter();
+        frames.map(|frame| Received::parse_packet(frame).unwrap().roce.payload().to_vec()).collect()
+    };
+    let (mut several, mut one): (Vec<_>, _) =
+        (benches.iter_mut().flat_map(payloads).collect(), payloads(&mut alone));
+    several.sort();
+    one.sort();
+    assert_eq!(several, one, "lists in order, paths whole");
+
+    // Nobody takes them: as many wait as there is room for.
+    let (first, crew) = (&mut benches[0], &mut crews[0]);
+    let many = (0..CAPACITY + 5).map(|_| (AP, DtaBody::Append { list: 1, value: &[1; 8] }));
+    first.engine.execute_unnumbered_among(0, many, crew, &mut first.out);
+    assert_eq!(first.engine.engine_counters().dropped_reports(Reason::Handover), 5);
+    assert_eq!(first.engine.engine_counters().find_imbalance(), None);
 }

@@ -21,7 +21,6 @@ use super::packets::{TracedPacket, Visit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
-    /// Both are on the same host.
     Same,
     /// PTP synchronises both hosts: times compare directly.
     #[serde(rename = "kept")]

@@ -80,8 +80,8 @@ pub struct HostTrace {
 impl HostTrace {
     /// What was reported of it first, by the clocks of the hosts.
     pub fn first_sighting(&self) -> PacketSighting {
-        let told = self.packet.told.iter().map(|told| told.seen);
-        let all = told.chain(self.drops.iter().map(|drop| drop.seen));
+        let records = self.packet.records.iter().map(|record| record.seen);
+        let all = records.chain(self.drops.iter().map(|drop| drop.seen));
         all.min_by_key(|seen| (seen.time, seen.host)).unwrap_or_default()
     }
 
@@ -101,7 +101,6 @@ impl HostTrace {
         points.chain(self.drops.iter().map(|drop| drop.seen.host)).collect()
     }
 
-    /// What is missing, in sentences.
     pub fn describe_missing(&self) -> Vec<String> {
         let name = |host: u16| host_name(&self.names, host);
         let TracedPacket { visits, lost, .. } = &self.packet;

@@ -50,9 +50,9 @@ pub fn hosts_of_hops(names: &HostNames, packets: &[PacketRecord]) -> [Option<u16
             *place = Some(*host);
         }
     }
-    for told in packets {
-        if let Some(place) = hosts.get_mut(usize::from(told.seen.hop)) {
-            *place = place.or(Some(told.seen.host));
+    for record in packets {
+        if let Some(place) = hosts.get_mut(usize::from(record.seen.hop)) {
+            *place = place.or(Some(record.seen.host));
         }
     }
     hosts
@@ -80,10 +80,9 @@ pub struct Visit {
     pub missing: u8,
 }
 
-/// A packet, with what each host saw of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracedPacket {
-    pub told: Vec<PacketRecord>,
+    pub records: Vec<PacketRecord>,
     /// The points, of each host.
     pub visits: Vec<Visit>,
     /// Hosts that saw it, and whose points are no longer known: later packets overwrote them.
@@ -91,9 +90,6 @@ pub struct TracedPacket {
 }
 
 /// The packets of these records that satisfy `wanted`, with their points, which are asked for.
-///
-/// # Errors
-/// The collector does not answer.
 pub async fn with_points(
     ask: &dyn Ask,
     names: &HostNames,
@@ -102,25 +98,25 @@ pub async fn with_points(
 ) -> Result<Vec<TracedPacket>, ClientError> {
     let groups: Vec<Vec<PacketRecord>> =
         group_by_packet(records).into_iter().filter(|group| wanted(group)).collect();
-    let visits = groups.iter().flatten().map(|told| (told.seen.digest, told.seen.host));
+    let visits = groups.iter().flatten().map(|record| (record.seen.digest, record.seen.host));
     let mut visits: Vec<(u64, u16)> = visits.collect();
     visits.sort_unstable();
     visits.dedup();
     let rows = fetch_hop_times(ask, &visits).await?;
     let hosts = hosts_of_hops(names, records);
-    let packet = |told: Vec<PacketRecord>| {
+    let packet = |records: Vec<PacketRecord>| {
         let mut packet = TracedPacket::default();
         let mut of_host: BTreeMap<(u16, u64), Vec<&PacketRecord>> = BTreeMap::new();
-        for one in &told {
+        for one in &records {
             of_host.entry((one.seen.host, one.seen.digest)).or_default().push(one);
         }
-        for ((host, digest), told) in of_host {
-            match rows.get(&(digest, host)).and_then(|row| visit_from_row(host, row, &told, &hosts)) {
+        for ((host, digest), of_packet) in of_host {
+            match rows.get(&(digest, host)).and_then(|row| visit_from_row(host, row, &of_packet, &hosts)) {
                 Some(visit) => packet.visits.push(visit),
                 None => packet.lost.push(host),
             }
         }
-        TracedPacket { told, ..packet }
+        TracedPacket { records, ..packet }
     };
     Ok(groups.into_iter().map(packet).collect())
 }
@@ -133,11 +129,11 @@ pub struct Translations {
 
 impl Translations {
     pub fn from_records<'a>(records: impl IntoIterator<Item = &'a PacketRecord>) -> Self {
-        let translated = records.into_iter().filter(|told| told.left != told.seen.digest && told.left != 0);
-        Self { before: translated.map(|told| (told.left, told.seen.digest)).collect() }
+        let translated =
+            records.into_iter().filter(|record| record.left != record.seen.digest && record.left != 0);
+        Self { before: translated.map(|record| (record.left, record.seen.digest)).collect() }
     }
 
-    /// The first digest of a packet.
     pub fn first_digest(&self, mut digest: u64) -> u64 {
         // Each translation is one step back; the limit breaks cycles.
         for _ in 0..8 {
@@ -156,12 +152,12 @@ pub fn group_by_packet(packets: &[PacketRecord]) -> Vec<Vec<PacketRecord>> {
     let translations = Translations::from_records(packets);
     let mut at: HashMap<u64, usize> = HashMap::new();
     let mut groups: Vec<Vec<PacketRecord>> = Vec::new();
-    for told in packets {
-        let place = *at.entry(translations.first_digest(told.seen.digest)).or_insert_with(|| {
+    for record in packets {
+        let place = *at.entry(translations.first_digest(record.seen.digest)).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
         });
-        groups[place].push(*told);
+        groups[place].push(*record);
     }
     groups
 }
@@ -190,15 +186,15 @@ async fn fetch_hop_times(
 fn visit_from_row(
     host: u16,
     row: &HopTimes,
-    told: &[&PacketRecord],
+    records: &[&PacketRecord],
     hosts: &[Option<u16>; HOPS as usize],
 ) -> Option<Visit> {
-    let fits = |told: &&&PacketRecord| {
-        row.get(usize::from(told.seen.hop)).copied().flatten() == Some(told.seen.time as u32)
+    let fits = |record: &&&PacketRecord| {
+        row.get(usize::from(record.seen.hop)).copied().flatten() == Some(record.seen.time as u32)
     };
     // A host may report a packet in two parts if much time passed between them: the first part has the earliest point.
-    let first = told.iter().filter(fits).min_by_key(|told| told.seen.time)?;
-    let latest = told.iter().filter(fits).max_by_key(|told| told.seen.time)?;
+    let first = records.iter().filter(fits).min_by_key(|record| record.seen.time)?;
+    let latest = records.iter().filter(fits).max_by_key(|record| record.seen.time)?;
     // Unless they are two packets with the same bytes, of which the row has the later one.
     let base = if latest.seen.time - first.seen.time > u64::from(u32::MAX) { latest } else { first };
     let seen = &base.seen;
@@ -211,7 +207,7 @@ fn visit_from_row(
         })
         .collect();
     stops.sort_by_key(|stop| stop.time);
-    let points: usize = told.iter().filter(fits).map(|told| usize::from(told.points)).sum();
+    let points: usize = records.iter().filter(fits).map(|record| usize::from(record.points)).sum();
     let missing = points.saturating_sub(stops.len()) as u8;
     (!stops.is_empty()).then_some(Visit { host, synced: seen.synced, flow: seen.flow, stops, missing })
 }
@@ -220,7 +216,7 @@ fn visit_from_row(
 mod tests {
     use super::*;
 
-    fn told(host: u16, digest: u64, left: u64, hop: u8, time: u64) -> PacketRecord {
+    fn record(host: u16, digest: u64, left: u64, hop: u8, time: u64) -> PacketRecord {
         PacketRecord {
             seen: PacketSighting { time, digest, host, hop, ..PacketSighting::default() },
             points: 3,
@@ -231,14 +227,14 @@ mod tests {
     #[test]
     fn entries_of_one_packet_are_together_through_translations() {
         let all = [
-            told(1, 10, 10, 0, 1),
-            told(2, 10, 11, 3, 2),
-            told(3, 11, 12, 6, 3),
-            told(1, 20, 20, 0, 4),
-            told(4, 12, 12, 9, 5),
+            record(1, 10, 10, 0, 1),
+            record(2, 10, 11, 3, 2),
+            record(3, 11, 12, 6, 3),
+            record(1, 20, 20, 0, 4),
+            record(4, 12, 12, 9, 5),
         ];
         let groups = group_by_packet(&all);
-        let hosts = |group: &[PacketRecord]| group.iter().map(|told| told.seen.host).collect::<Vec<_>>();
+        let hosts = |group: &[PacketRecord]| group.iter().map(|record| record.seen.host).collect::<Vec<_>>();
         assert_eq!(groups.iter().map(|group| hosts(group)).collect::<Vec<_>>(), [vec![1, 2, 3, 4], vec![1]]);
     }
 
@@ -248,7 +244,7 @@ mod tests {
         let start = (7 << 32) - 5;
         let mut row: HopTimes = [None; HOPS as usize];
         (row[0], row[2], row[1], row[6]) = (Some(start as u32), Some(3), Some(20), Some(9));
-        let entry = told(1, 10, 10, 0, start);
+        let entry = record(1, 10, 10, 0, start);
         let visit = visit_from_row(1, &row, &[&entry], &hosts).unwrap();
         let stops: Vec<_> = visit.stops.iter().map(|stop| (stop.hop, stop.time - start)).collect();
         assert_eq!(stops, [(0, 0), (2, 8), (1, 25)]);
@@ -256,7 +252,7 @@ mod tests {
         let more = PacketRecord { points: 5, ..entry };
         assert_eq!(super::visit_from_row(1, &row, &[&more], &hosts).unwrap().missing, 2);
         // The row is of a later packet with the same bytes.
-        let earlier = told(1, 10, 10, 0, start - 1_000_000);
+        let earlier = record(1, 10, 10, 0, start - 1_000_000);
         assert_eq!(super::visit_from_row(1, &row, &[&earlier], &hosts), None);
         assert!(super::visit_from_row(1, &row, &[&earlier, &entry], &hosts).is_some());
     }

@@ -44,7 +44,7 @@ pub struct HostReader {
     ticks: u64,
     /// Records since the last tick.
     of_tick: usize,
-    closing: Option<Closing>,
+    closing: Option<ClosingRecords>,
     is_failed: bool,
     crossings: VecDeque<TracedPacket>,
     ended: bool,
@@ -70,7 +70,7 @@ struct PendingRecord<R> {
 
 /// All records of some packets.
 #[derive(Debug, Default)]
-struct Closing {
+struct ClosingRecords {
     packets: Vec<PacketRecord>,
     drops: Vec<DropRecord>,
 }
@@ -107,9 +107,6 @@ impl HostReader {
     /// Waits for the next packets. `None` at the end, which comes only if the source has one.
     ///
     /// Cancel-safe: no packet is lost if this is dropped and called again.
-    ///
-    /// # Errors
-    /// As [`EventSource::next`], or the collector does not answer, which is returned once and retried.
     pub async fn next(&mut self) -> Option<Result<Events<HostTrace>, ClientError>> {
         loop {
             if self.closing.is_none() {
@@ -184,7 +181,7 @@ impl HostReader {
     }
 
     /// Takes the packets that waited long enough, with all of their records.
-    fn take_due_packets(&mut self) -> Option<Closing> {
+    fn take_due_packets(&mut self) -> Option<ClosingRecords> {
         let PendingRecords { packets, drops } = &self.waiting;
         let (ended, ticks) = (self.ended, self.ticks);
         let is_due = |tick: u64| ended || tick + WAIT <= ticks;
@@ -201,7 +198,7 @@ impl HostReader {
             *first = tick.min(*first);
         }
         let is_due = |seen: &PacketSighting| is_due(first[&translations.first_digest(seen.digest)]);
-        let due = Closing {
+        let due = ClosingRecords {
             packets: take(&mut self.waiting.packets, |one| is_due(&one.seen)),
             drops: take(&mut self.waiting.drops, |one| is_due(&one.seen)),
         };
@@ -218,7 +215,7 @@ impl HostReader {
     /// Asks for the points of the packets that are taken.
     async fn complete_packets(&mut self) -> Result<Events<HostTrace>, ClientError> {
         let mut events = Events { events: Vec::new(), left_out: 0, read: self.read };
-        let Some(Closing { packets, drops }) = &self.closing else { return Ok(events) };
+        let Some(ClosingRecords { packets, drops }) = &self.closing else { return Ok(events) };
         let translations = Translations::from_records(packets);
         let first = |seen: &PacketSighting| translations.first_digest(seen.digest);
         let mut dropped: HashMap<u64, Vec<DropRecord>> = HashMap::new();
@@ -229,27 +226,30 @@ impl HostReader {
         let admits = |digest: u64, seen: &mut dyn Iterator<Item = PacketSighting>| {
             rule.selects_flows(&digest.to_be_bytes(), seen.filter_map(|seen| seen.flow.to_ipv4_flow()))
         };
-        let is_wanted =
-            |told: &[PacketRecord]| admits(first(&told[0].seen), &mut told.iter().map(|told| told.seen));
+        let is_wanted = |records: &[PacketRecord]| {
+            admits(first(&records[0].seen), &mut records.iter().map(|record| record.seen))
+        };
         // Packets of all flows say how the clocks of hosts compare.
-        let crosses = |told: &[PacketRecord]| told.iter().any(|one| one.seen.host != told[0].seen.host);
+        let crosses =
+            |records: &[PacketRecord]| records.iter().any(|one| one.seen.host != records[0].seen.host);
         let known =
-            with_points(&*self.ask, &self.names, packets, |told| is_wanted(told) || crosses(told)).await?;
+            with_points(&*self.ask, &self.names, packets, |records| is_wanted(records) || crosses(records))
+                .await?;
         self.crossings.extend(known.iter().filter(|packet| packet.visits.len() > 1).cloned());
         self.crossings.drain(..self.crossings.len().saturating_sub(CROSSINGS));
-        let told: HashSet<u64> = packets.iter().map(|told| first(&told.seen)).collect();
-        let all = told.len() + dropped.keys().filter(|digest| !told.contains(digest)).count();
+        let recorded: HashSet<u64> = packets.iter().map(|record| first(&record.seen)).collect();
+        let all = recorded.len() + dropped.keys().filter(|digest| !recorded.contains(digest)).count();
         let trace = |digest, packet, drops| {
             let (names, clocks) = (self.names.clone(), Arc::default());
             HostTrace { digest, packet, drops, names, clocks }
         };
         let mut traces = Vec::new();
-        for packet in known.into_iter().filter(|packet| is_wanted(&packet.told)) {
-            let digest = first(&packet.told[0].seen);
+        for packet in known.into_iter().filter(|packet| is_wanted(&packet.records)) {
+            let digest = first(&packet.records[0].seen);
             traces.push(trace(digest, packet, dropped.remove(&digest).unwrap_or_default()));
         }
         // What is left was dropped before any point saw it, or is not wanted.
-        for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !told.contains(digest)) {
+        for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !recorded.contains(digest)) {
             if admits(digest, &mut drops.iter().map(|drop| drop.seen)) {
                 traces.push(trace(digest, TracedPacket::default(), drops));
             }

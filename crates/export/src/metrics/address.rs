@@ -25,7 +25,6 @@ pub enum Address {
 pub struct PortError {
     /// What is served there.
     pub purpose: &'static str,
-    /// The flag with the address.
     pub flag: &'static str,
     pub address: SocketAddr,
     pub source: io::Error,
@@ -33,9 +32,6 @@ pub struct PortError {
 
 impl Address {
     /// Opens the port; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if it is off.
-    ///
-    /// # Errors
-    /// The address of [`Address::At`] cannot be opened.
     pub async fn open_port(
         self,
         own: SocketAddr,

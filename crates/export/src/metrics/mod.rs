@@ -9,19 +9,19 @@
 //! Which nodes exist, and a daemon's health, are up to the daemon.
 
 mod address;
+mod connection_places;
 mod name;
 mod nodes;
 mod page;
-mod places;
 mod port;
 mod process;
 mod reply;
 
 pub use address::{Address, PortError};
+pub use connection_places::{ConnectionPlace, ConnectionPlaces};
 pub use name::metric_name;
 pub use nodes::add_node_metrics;
 pub use page::{Family, Labels, MetricKind, MetricsPage, Number};
-pub use places::{ConnectionPlace, ConnectionPlaces};
 pub use port::{MetricsPort, Served, Targets};
 pub use process::Process;
 

@@ -100,7 +100,6 @@ fn own_or_copy(name: String, node: &NodeStatistics) -> String {
     }
 }
 
-/// Labels of the counters' owner.
 fn labels_of(node: &NodeStatistics, own: &str) -> Labels {
     let mut labels = Labels::new();
     let stage = Stage::from_node_name(&node.node);

@@ -21,8 +21,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::metrics::address::{Address, PortError};
+use crate::metrics::connection_places::{ConnectionPlace, ConnectionPlaces};
 use crate::metrics::page::{Labels, MetricKind, MetricsPage, PageFormat};
-use crate::metrics::places::{ConnectionPlace, ConnectionPlaces};
 use crate::metrics::reply::{self, Body, ScrapeRequest};
 
 /// Simultaneous connections: beyond this, waiting ones are closed for others.
@@ -31,8 +31,6 @@ const CONNECTIONS: usize = 16;
 const CONNECTION: Duration = Duration::from_secs(10);
 /// Greatest age of a page that is given to another scraper.
 const AGE: Duration = Duration::from_secs(1);
-/// Pause after an error of the listener, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What a client of HTTP/2 sends first (RFC 9113 section 3.4).
 const HTTP2_BEGIN: &[u8; 14] = b"PRI * HTTP/2.0";
@@ -64,9 +62,6 @@ impl Drop for Served {
 
 impl MetricsPort {
     /// Opens it; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if metrics are off.
-    ///
-    /// # Errors
-    /// The address of [`Address::At`] cannot be opened.
     pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<MetricsPort>, PortError> {
         let opened = address.open_port(own, "metrics", "metrics").await?;
         Ok(opened.map(|(address, listener)| {
@@ -77,7 +72,6 @@ impl MetricsPort {
         }))
     }
 
-    /// Its address, with the chosen port.
     pub fn listen_address(&self) -> SocketAddr {
         self.address
     }
@@ -102,24 +96,13 @@ impl MetricsPort {
         let MetricsPort { address, listener } = self;
         let places = ConnectionPlaces::new(CONNECTIONS);
         let pages = Arc::new(Pages { page, targets, last: Default::default(), places: places.clone() });
-        let task = tokio::spawn(async move {
-            loop {
-                let (stream, address) = match listener.accept().await {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        tracing::debug!(%error, "cannot accept a connection to the metrics");
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                };
-                let place = places.admit_connection(address.ip());
-                let (number, pages) = (place.place_number(), pages.clone());
-                let attended = tokio::spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION, pages.serve_connection(stream, &place)).await;
-                });
-                places.register_task(number, attended.abort_handle());
+        let serve = move |stream, place| {
+            let pages = pages.clone();
+            async move {
+                let _ = tokio::time::timeout(CONNECTION, pages.serve_connection(stream, &place)).await;
             }
-        });
+        };
+        let task = tokio::spawn(places.accept_connections(listener, "metrics", serve));
         Served { address, task }
     }
 }

@@ -35,7 +35,6 @@ pub(crate) fn parse_request<B>(request: &Request<B>) -> ScrapeRequest {
     }
 }
 
-/// The format that a scraper wants.
 fn requested_format<B>(request: &Request<B>) -> PageFormat {
     let mut accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     match accepts.any(|value| value.contains("application/openmetrics-text")) {
@@ -52,7 +51,6 @@ pub(crate) fn page_response(format: PageFormat, body: Body) -> Response<Body> {
     with_type(StatusCode::OK, kind, body)
 }
 
-/// A list of targets, as JSON.
 pub(crate) fn targets_response(json: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", Body::from(json))
 }

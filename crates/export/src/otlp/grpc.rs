@@ -19,7 +19,6 @@ use crate::config::Otlp;
 use crate::http::{CALL, cannot_read, secrets_of_header};
 use crate::receiver::{RecordReceiver, WriteOutcome};
 
-/// A server that takes one signal.
 pub(super) struct OtlpGrpcServer<R> {
     endpoint: Endpoint,
     secret: Option<(AsciiMetadataKey, AsciiMetadataValue)>,

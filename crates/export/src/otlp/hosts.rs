@@ -37,8 +37,8 @@ pub(super) fn span_drafts(trace: &HostTrace) -> Option<Vec<SpanDraft>> {
         attribute("dta.length", Value::IntValue(first.length.into())),
         text_list_attribute("dta.path", way),
     ];
-    let lacks = trace.describe_missing();
-    attributes.extend((!lacks.is_empty()).then(|| text_list_attribute("dta.lacks", lacks.into_iter())));
+    let missing = trace.describe_missing();
+    attributes.extend((!missing.is_empty()).then(|| text_list_attribute("dta.lacks", missing.into_iter())));
     attributes.extend(logs::flow_attributes(flow));
     let name = if flow.is_some() { of } else { "a packet".into() };
     let error = trace.drops.first().map(|drop| drop_message(trace, drop));
@@ -158,7 +158,7 @@ mod tests {
         };
         let stops = vec![VisitStop { hop: 0, time: START }, VisitStop { hop: 2, time: START + 1500 }];
         let visit = Visit { host: 7, synced: false, flow, stops, missing: 1 };
-        let told = vec![PacketRecord { seen, points: 3, left: 0xab }];
+        let records = vec![PacketRecord { seen, points: 3, left: 0xab }];
         let drop = DropRecord { seen: PacketSighting { time: START + 4000, hop: 128, ..seen }, reason: 64 };
         let names = BTreeMap::from([
             ((7, Named::Host, 0), "node7".to_owned()),
@@ -168,7 +168,7 @@ mod tests {
         ]);
         HostTrace {
             digest: 0xab,
-            packet: TracedPacket { told, visits: vec![visit], lost: Vec::new() },
+            packet: TracedPacket { records, visits: vec![visit], lost: Vec::new() },
             drops: vec![drop],
             names: Arc::new(names),
             clocks: Arc::new(Clocks::default()),
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_time_that_is_not_since_1970_is_no_trace() {
         let mut trace = dropped();
-        trace.packet.told[0].seen.time = 5;
+        trace.packet.records[0].seen.time = 5;
         assert!(span_drafts(&trace).is_none());
     }
 }

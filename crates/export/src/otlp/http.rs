@@ -10,7 +10,6 @@ use crate::config::Otlp;
 use crate::http::Http;
 use crate::receiver::{RecordReceiver, WriteOutcome};
 
-/// A server that takes one signal.
 pub(super) struct OtlpHttpServer<R> {
     http: Http,
     url: String,

@@ -1,8 +1,9 @@
-//! Events as log records.
+//! Events and alerts as log records.
 
 use std::sync::Arc;
 
 use dta_files::moment::now_ns;
+use dta_proto::control::Alert;
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{SwitchNumber, TelemetryEntry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
@@ -16,6 +17,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::{attribute, collector_resource, instrumentation_scope, signal};
+use crate::alert::AlertMessage;
 use crate::encode::EncodeEvents;
 use crate::events::TelemetryEvent;
 use crate::json::EventLine;
@@ -89,6 +91,27 @@ impl EncodeEvents for Logs {
         true
     }
 
+    fn encode_alert(&mut self, message: &AlertMessage) -> bool {
+        let Some(alert) = &message.transition.alert else { return false };
+        let (severity, severity_text) = match alert.severity.as_str() {
+            _ if alert.state == "resolved" => (SeverityNumber::Info, "INFO"),
+            "critical" => (SeverityNumber::Error, "ERROR"),
+            "warning" => (SeverityNumber::Warn, "WARN"),
+            _ => (SeverityNumber::Info, "INFO"),
+        };
+        self.records.push(LogRecord {
+            time_unix_nano: message.transition.at.saturating_mul(1_000_000),
+            observed_time_unix_nano: now_ns(),
+            severity_number: severity.into(),
+            severity_text: severity_text.into(),
+            body: Some(AnyValue { value: Some(Value::StringValue(alert.text.clone())) }),
+            event_name: "dta.alert".into(),
+            attributes: alert_attributes(message, alert),
+            ..LogRecord::default()
+        });
+        true
+    }
+
     fn take(&mut self) -> Vec<u8> {
         let scope_logs = ScopeLogs {
             scope: Some(instrumentation_scope()),
@@ -102,6 +125,37 @@ impl EncodeEvents for Logs {
         };
         Request { resource_logs: vec![resource_logs] }.encode_to_vec()
     }
+}
+
+/// What an alert says, but for its text.
+fn alert_attributes(message: &AlertMessage, alert: &Alert) -> Vec<KeyValue> {
+    let text = |text: &str| Value::StringValue(text.to_owned());
+    let mut all = vec![
+        attribute("log.record.uid", text(&message.id)),
+        attribute("dta.value", Value::DoubleValue(alert.value)),
+        attribute("dta.rows", Value::ArrayValue(text_array(&alert.rows))),
+        attribute("dta.notes", Value::ArrayValue(text_array(&alert.notes))),
+    ];
+    for (name, value) in [
+        ("dta.rule", &alert.rule),
+        ("dta.severity", &alert.severity),
+        ("dta.state", &alert.state),
+        ("dta.fingerprint", &alert.fingerprint),
+        ("dta.unit", &alert.unit),
+        ("dta.command", &alert.command),
+        ("dta.runbook", &alert.runbook),
+    ] {
+        all.push(attribute(name, text(value)));
+    }
+    all.extend(message.url.iter().map(|url| attribute("dta.url", text(url))));
+    let labels = alert.labels.iter();
+    all.extend(labels.map(|(name, value)| attribute(format!("dta.label.{name}"), text(value))));
+    all
+}
+
+fn text_array(texts: &[String]) -> ArrayValue {
+    let values = texts.iter().map(|text| AnyValue { value: Some(Value::StringValue(text.clone())) });
+    ArrayValue { values: values.collect() }
 }
 
 /// The fields of a line of JSON, under the same names behind `dta.`.

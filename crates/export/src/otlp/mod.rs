@@ -1,4 +1,4 @@
-//! OTLP, the protocol of OpenTelemetry: events as log records, metrics, and paths of flows and ways through hosts as traces. (opentelemetry.io, "OpenTelemetry Protocol
+//! OTLP, the protocol of OpenTelemetry: events and alerts as log records, metrics, and paths of flows and ways through hosts as traces. (opentelemetry.io, "OpenTelemetry Protocol
 //! Specification" 1.5)
 //!
 //! A record of a spool is a request, as it is sent.
@@ -19,8 +19,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use crate::ExportError;
-use crate::config::{OTLP_SECRET_VARIABLE, Otlp, OtlpProtocol, Signal};
-use crate::http::{authorization, missing_secret, read_secret};
+use crate::config::{Otlp, OtlpProtocol, Signal};
+use crate::http::authorization;
 use crate::names::Names;
 use crate::receiver::RecordReceiver;
 use crate::sink::{Sink, SinkInput, names_to_write};
@@ -32,17 +32,29 @@ pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Resu
             Signal::Logs => {
                 let encoder = Box::new(logs::Logs::new(name, names_to_write(names, config.names)));
                 let flush = Duration::from_millis(config.flush_ms);
-                let what = SinkInput::Events { encoder, flush, state_every: None, traces: None };
+                let what = SinkInput::Events {
+                    encoder,
+                    flush,
+                    state_every: None,
+                    traffic_every: None,
+                    traces: None,
+                    takes_alerts: true,
+                };
                 (what, build_receiver::<logs::Request>(config)?)
             }
             Signal::Traces => {
                 let encoder = Box::new(traces::TracesEncoder::new(name, names_to_write(names, config.names)));
                 let flush = Duration::from_millis(config.flush_ms);
                 let traces = Some(config.traces.clone());
-                (
-                    SinkInput::Events { encoder, flush, state_every: None, traces },
-                    build_receiver::<traces::Request>(config)?,
-                )
+                let what = SinkInput::Events {
+                    encoder,
+                    flush,
+                    state_every: None,
+                    traffic_every: None,
+                    traces,
+                    takes_alerts: false,
+                };
+                (what, build_receiver::<traces::Request>(config)?)
             }
             Signal::HostTraces => {
                 let encoder = Box::new(traces::TracesEncoder::new(name, names_to_write(names, config.names)));
@@ -56,8 +68,7 @@ pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Resu
                 (what, build_receiver::<metrics::Request>(config)?)
             }
         };
-        let (spool, most) = (config.spool_directory(name, *signal), config.spool_mib << 20);
-        Ok(Sink { name: signal.sink_name(), spool, most, what, receiver })
+        Ok(Sink { spool: config.signal_spool(name, *signal), what, receiver })
     };
     config.signals.iter().map(sink).collect()
 }
@@ -66,9 +77,8 @@ pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Resu
 fn build_receiver<R: signal::Request + 'static>(
     config: &Otlp,
 ) -> Result<Box<dyn RecordReceiver>, ExportError> {
-    let secret = read_secret(config.secret_file.as_deref(), OTLP_SECRET_VARIABLE)?;
-    let secret = match (&config.secret_header, secret) {
-        (Some(_), None) => return Err(missing_secret("`secret_header` needs a token", OTLP_SECRET_VARIABLE)),
+    let secret = match (&config.secret_header, config.read_secret()?) {
+        (Some(_), None) => return Err(Otlp::missing_secret("`secret_header` needs a token")),
         (Some(header), Some(secret)) => Some((header.clone(), secret)),
         (None, secret) => secret.map(|secret| authorization("Bearer", &secret)),
     };

@@ -23,9 +23,7 @@ use crate::sink::{Sink, SinkInput};
 pub(crate) fn build_sink(config: &RemoteWrite, name: &str) -> Result<Sink, ExportError> {
     let encoder = Box::new(Samples { instance: name.to_owned(), last: BTreeSet::new() });
     Ok(Sink {
-        name: RemoteWrite::SINK,
-        spool: config.spool_directory(name),
-        most: config.spool_mib << 20,
+        spool: config.configured_spool(name),
         what: SinkInput::Pages { encoder, every: Duration::from_secs(config.metrics_seconds) },
         receiver: Box::new(RemoteWriteServer::new(config)?),
     })

@@ -4,7 +4,7 @@ use prost::Message;
 
 use super::message::{MetricMetadata, Request2, TimeSeries, WriteRequest};
 use crate::ExportError;
-use crate::config::{REMOTE_WRITE_SECRET_VARIABLE, RemoteWrite, RemoteWriteVersion};
+use crate::config::{RemoteWrite, RemoteWriteVersion};
 use crate::http::{self, Http, ReceiverResponse};
 use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 
@@ -20,11 +20,8 @@ pub(super) struct RemoteWriteServer {
 impl RemoteWriteServer {
     /// Reads secrets and certificates; makes no connection.
     pub(super) fn new(config: &RemoteWrite) -> Result<Self, ExportError> {
-        let secret = http::read_secret(config.secret_file.as_deref(), REMOTE_WRITE_SECRET_VARIABLE)?;
-        let secret = match (&config.user, secret) {
-            (Some(_), None) => {
-                return Err(http::missing_secret("`user` has a password", REMOTE_WRITE_SECRET_VARIABLE));
-            }
+        let secret = match (&config.user, config.read_secret()?) {
+            (Some(_), None) => return Err(RemoteWrite::missing_secret("`user` has a password")),
             (Some(user), Some(password)) => Some(http::basic_authorization(user, &password)),
             (None, secret) => secret.map(|token| http::authorization("Bearer", &token)),
         };

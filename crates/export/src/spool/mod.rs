@@ -33,7 +33,7 @@ use dta_files::owned_folder::OwnedFolder;
 use self::record::{ALIGN, RecordHead, SegmentRecord};
 use crate::error::ExportError;
 use crate::events::Positions;
-use crate::unique::Last;
+use crate::unique::AssignedTime;
 
 /// Segments per limit: one of these is removed when it is reached.
 const SEGMENTS: u64 = 16;
@@ -43,10 +43,9 @@ pub(crate) struct Checkpoint {
     /// The position in each list.
     pub(crate) read: Positions,
     /// The last times of series.
-    pub(crate) recent: Vec<Last>,
+    pub(crate) recent: Vec<AssignedTime>,
 }
 
-/// The contents of `position`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Position {
     segment: u64,
@@ -312,9 +311,6 @@ impl Spool {
     }
 
     /// Waits for the oldest undelivered record; `None` if none came in this time, or it is closed.
-    ///
-    /// # Errors
-    /// It cannot be read at the moment.
     pub(crate) fn wait_for_oldest(&self, wait: Duration) -> Result<Option<SpoolRecord>, ExportError> {
         let until = Instant::now() + wait;
         let mut state = self.lock_state();

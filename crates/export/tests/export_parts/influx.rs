@@ -61,6 +61,8 @@ async fn what_a_server_refuses_for_good_is_counted_and_stops_nothing() {
     until(&exporters, "delivered", 1).await;
     bed.lists.put(list::DROPS, vec![drop_at(4)]);
     until(&exporters, "delivered", 2).await;
+    // What is made is counted after it was handed over.
+    until(&exporters, "made", 4).await;
     assert_eq!(
         ["made", "dropped.rejected", "spooled", "retried"].map(|name| counted(&exporters, name)),
         [4, 2, 0, 0]

@@ -15,7 +15,7 @@ use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::Record;
 use serde_json::Value;
 
-use crate::recorder::{Bed, counted, end, until};
+use crate::recorder::{Bed, alert_message, counted, end, export_alert, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 3;
@@ -167,4 +167,42 @@ async fn a_broker_that_was_away_gets_each_event_once_and_each_flow_in_order() {
     for (_, times) in flows.values() {
         assert!(times.is_sorted());
     }
+}
+
+#[tokio::test]
+#[ignore = "starts tansu (make python)"]
+async fn a_broker_that_was_away_gets_each_alert_once_those_of_one_in_order() {
+    let Some(mut broker) = Broker::new() else { return };
+    let bed = Bed::new(|folder| {
+        let kafka = Kafka {
+            brokers: vec![broker.address.clone()],
+            topic: "alerts".into(),
+            spool: Some(folder.join("spool")),
+            ..Kafka::default()
+        };
+        Config { kafka: Some(kafka), ..Config::default() }
+    });
+    let (exporters, alerts) = bed.start_with_alerts();
+    for number in 1..=3 {
+        export_alert(&alerts, number).await;
+    }
+    until(&exporters, "retried", 1).await;
+    broker.start();
+    let controller = broker.client().await.controller_client().unwrap();
+    controller.create_topic("alerts", PARTITIONS, 1, 5_000).await.unwrap();
+    until(&exporters, "delivered", 3).await;
+    export_alert(&alerts, 4).await;
+    until(&exporters, "delivered", 4).await;
+    exporters.stop_exporters().await;
+
+    let mut records = broker.records("alerts").await;
+    records.retain(|records| !records.is_empty());
+    assert_eq!(records.len(), 1, "an alert is in one partition");
+    for (record, number) in records[0].iter().zip(1..) {
+        let sent = alert_message(number);
+        assert_eq!(record.headers["uid"], sent.id.as_bytes());
+        assert_eq!(record.key.as_deref(), Some(&b"00000000000000ab"[..]));
+        assert_eq!(record.value.as_deref(), Some(sent.to_event_line().unwrap().as_bytes()));
+    }
+    assert_eq!(records[0].len(), 4);
 }

@@ -6,6 +6,7 @@ mod events;
 mod grpc;
 #[cfg(feature = "otlp")]
 mod host_traces;
+mod hostile_names;
 mod influx;
 mod json;
 #[cfg(feature = "kafka")]

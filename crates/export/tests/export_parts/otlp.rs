@@ -17,7 +17,8 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, number_data_point};
 use prost::Message;
 
-use crate::recorder::{Asked, Bed, Recorder, answer, counted, end, until};
+use crate::hostile_names::{NAMES, export_drops};
+use crate::recorder::{Asked, Bed, Recorder, alert_message, answer, counted, end, export_alert, until};
 use crate::source::drop_at;
 
 fn bed(url: &str, signal: Signal) -> Bed {
@@ -102,6 +103,39 @@ async fn events_are_log_records_and_what_is_sent_again_is_the_same() {
 }
 
 #[tokio::test]
+async fn alerts_are_log_records_that_outlive_an_outage_in_the_spool() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut bed = bed(&format!("http://{nobody}"), Signal::Logs);
+    let (exporters, alerts) = bed.start_with_alerts();
+    export_alert(&alerts, 1).await;
+    export_alert(&alerts, 2).await;
+    until(&exporters, "retried", 1).await;
+    exporters.stop_exporters().await;
+    let server = Recorder::start(&["200 OK|"]);
+    bed.config.otlp.as_mut().unwrap().url = server.url.clone();
+    let (exporters, alerts) = bed.start_with_alerts();
+    export_alert(&alerts, 3).await;
+    until(&exporters, "delivered", 3).await;
+    exporters.stop_exporters().await;
+    let records: Vec<LogRecord> = server.asked().iter().flat_map(logs).collect();
+    let ids = |record: &LogRecord| texts(&record.attributes)["log.record.uid"].clone();
+    assert_eq!(records.iter().map(ids).collect::<Vec<_>>(), [1, 2, 3].map(|n| alert_message(n).id));
+    assert_eq!(
+        records.iter().map(|record| &*record.severity_text).collect::<Vec<_>>(),
+        ["ERROR", "INFO", "ERROR"]
+    );
+    let first = &records[0];
+    assert_eq!((&*first.event_name, first.time_unix_nano), ("dta.alert", 1_800_000_000_001_000_000));
+    let body = first.body.clone().unwrap().value.unwrap();
+    assert_eq!(body, Value::StringValue("120k SYN/s to 192.0.2.7".into()));
+    let told = texts(&first.attributes);
+    assert_eq!(
+        (&*told["dta.rule"], &*told["dta.state"], &*told["dta.label.dst"]),
+        ("syn-flood", "firing", "192.0.2.7")
+    );
+}
+
+#[tokio::test]
 async fn a_vendors_header_carries_the_token() {
     let server = Recorder::start(&["200 OK|"]);
     let mut bed = bed(&format!("{}/otlp/", server.url), Signal::Logs);
@@ -148,6 +182,8 @@ async fn what_is_refused_is_dropped_and_counted_and_blocks_nothing() {
         until(&exporters, "delivered", 39).await;
         bed.lists.put(list::DROPS, vec![drop_at(at(41))]);
         until(&exporters, "delivered", 40).await;
+        // What is made is counted after it was handed over.
+        until(&exporters, "made", 41).await;
         assert_eq!(
             ["made", "dropped.rejected", "spooled", "retried"].map(|name| counted(&exporters, name)),
             [41, 1, 0, 0],
@@ -280,4 +316,15 @@ async fn each_signal_has_a_spool_of_its_own() {
         server.asked().iter().map(|asked| asked.head.split(' ').nth(1).unwrap().to_owned()).collect();
     // A drop has no path.
     assert_eq!(paths.into_iter().collect::<Vec<_>>(), ["/v1/logs", "/v1/metrics"]);
+}
+
+#[tokio::test]
+async fn hostile_names_are_attributes_as_they_are() {
+    let server = Recorder::start(&["200 OK|"]);
+    let bed = bed(&server.url, Signal::Logs);
+    export_drops(&bed).await;
+    let records: Vec<_> = server.asked().iter().flat_map(logs).collect();
+    let found: Vec<_> =
+        records.iter().map(|record| texts(&record.attributes)["dta.switch_name"].clone()).collect();
+    assert_eq!(found, NAMES.map(|(name, _)| name));
 }

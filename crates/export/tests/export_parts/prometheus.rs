@@ -1,5 +1,6 @@
 //! Remote write to a real Prometheus (Debian's package, 2.42: it takes 1.0).
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,7 @@ use dta_export::run::{ExportOptions, Exporters, Pages};
 use dta_rpc::Ask;
 use serde_json::Value;
 
+use crate::hostile_names::NAMES;
 use crate::recorder::{Bed, counted, end, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -147,4 +149,29 @@ async fn a_series_that_ended_is_not_found_any_more() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0["reason"], "then");
     assert_eq!(prometheus.query("count_over_time(dta_test{reason=\"first\"}[1h])")[0].1, 1.0);
+}
+
+#[tokio::test]
+#[ignore = "starts Debian's prometheus (scripts/install-deps test)"]
+async fn hostile_names_are_labels_as_they_are() {
+    let prometheus = Prometheus::start();
+    let bed = bed(&prometheus);
+    let names = || NAMES.iter().map(|(name, _)| *name).chain(["two\nlines"]);
+    let pages: Pages = Arc::new(move || {
+        Box::pin(async move {
+            let mut page = MetricsPage::default();
+            for name in names() {
+                page.add("dta_test", MetricKind::Gauge, "a gauge", vec![("port".into(), name.into())], 1);
+            }
+            Ok(page)
+        })
+    });
+    let ask: Arc<dyn Ask> = Arc::new(bed.lists.clone());
+    let run = ExportOptions { once: true, ..ExportOptions::default() };
+    let mut exporters = Exporters::start(&bed.config, "test", &ask, &pages, run).unwrap();
+    end(&mut exporters).await;
+    exporters.stop_exporters().await;
+    let found = prometheus.query("dta_test");
+    let found: BTreeSet<_> = found.iter().map(|(labels, _)| labels["port"].as_str().unwrap()).collect();
+    assert_eq!(found, names().collect());
 }

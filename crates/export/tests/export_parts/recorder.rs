@@ -5,10 +5,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dta_export::alert::{AlertFeeds, AlertMessage, ExportedAlert};
 use dta_export::config::Config;
 use dta_export::metrics::{MetricKind, MetricsPage};
 use dta_export::run::{ExportOptions, Exporters, Pages};
+use dta_proto::control::{Alert, AlertTransition};
 use dta_rpc::Ask;
+use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::lists::Lists;
@@ -135,10 +138,48 @@ impl Bed {
     }
 
     pub(crate) fn start(&self, once: bool) -> Exporters {
+        self.start_with(ExportOptions { once, ..ExportOptions::default() })
+    }
+
+    /// Starts the only exporter, which takes alerts from the sender.
+    pub(crate) fn start_with_alerts(&self) -> (Exporters, mpsc::Sender<ExportedAlert>) {
+        let (sender, receiver) = mpsc::channel(1);
+        let receiver = std::sync::Mutex::new(Some(receiver));
+        let feeds: AlertFeeds = Arc::new(move |_| receiver.lock().unwrap().take().unwrap());
+        (self.start_with(ExportOptions { alerts: Some(feeds), ..ExportOptions::default() }), sender)
+    }
+
+    fn start_with(&self, run: ExportOptions) -> Exporters {
         let ask: Arc<dyn Ask> = Arc::new(self.lists.clone());
-        let run = ExportOptions { once, ..ExportOptions::default() };
         Exporters::start(&self.config, "test", &ask, &pages(), run).unwrap()
     }
+}
+
+/// The `number`th transition of a collector: an alert that fires, or is resolved if the number is even.
+pub(crate) fn alert_message(number: u64) -> AlertMessage {
+    let state = if number.is_multiple_of(2) { "resolved" } else { "firing" };
+    let alert = Alert {
+        rule: "syn-flood".into(),
+        severity: "critical".into(),
+        state: state.into(),
+        labels: [("dst".to_owned(), "192.0.2.7".to_owned())].into(),
+        fingerprint: "00000000000000ab".into(),
+        value: 120_000.5,
+        unit: "packets/s".into(),
+        text: "120k SYN/s to 192.0.2.7".into(),
+        rows: vec!["src 10.0.0.1: 1 kB, 1 packet".into()],
+        ..Alert::default()
+    };
+    let transition = AlertTransition { number, at: 1_800_000_000_000 + number, alert: Some(alert) };
+    let id = format!("edge-{}-{number}", transition.at);
+    AlertMessage { id, collector: "edge".into(), url: None, transition }
+}
+
+/// Hands an alert over, and waits until it is in the spool.
+pub(crate) async fn export_alert(to: &mpsc::Sender<ExportedAlert>, number: u64) {
+    let (spooled, is_spooled) = oneshot::channel();
+    to.send(ExportedAlert { message: alert_message(number), spooled }).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), is_spooled).await.unwrap().unwrap();
 }
 
 /// Makes pages of one counter.

@@ -25,6 +25,13 @@ fn change(key: Key, metric: Metric, new: u64, place: Location, meaning: Meaning)
     TelemetryEvent { entry, meaning: Some(meaning), path: None, latency: None, hops: None }
 }
 
+/// A packet that a full traffic manager dropped.
+fn drop_event(key: Key, place: Location, ingress_port: Option<u32>) -> TelemetryEvent {
+    let reason = DropReason::from_int(71);
+    let entry = TelemetryEntry::Drop { time: 7, key, place, ingress_port, reason };
+    TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None }
+}
+
 fn line(schema: Schema, event: &TelemetryEvent) -> Option<String> {
     let point = schema.build_point(event, &Names::empty())?;
     let mut line = String::new();
@@ -108,19 +115,7 @@ fn a_new_value_has_none_before_it() {
 #[test]
 fn what_is_not_known_is_left_out_and_nothing_is_lost() {
     let v6: Flow = "[2001:db8::1]:1->[2001:db8::2]:2/tcp".parse().unwrap();
-    let drop = |key, meaning| TelemetryEvent {
-        entry: TelemetryEntry::Drop {
-            time: 7,
-            key,
-            place: Location::default(),
-            ingress_port: None,
-            reason: DropReason::from_int(71),
-        },
-        meaning,
-        path: None,
-        latency: None,
-        hops: None,
-    };
+    let drop = |key, meaning| TelemetryEvent { meaning, ..drop_event(key, Location::default(), None) };
     let unread = line(Schema::Tags, &drop(Key::default(), None)).unwrap();
     assert_eq!(unread, "drops,reason=71 value=1i 7\n");
     let unnamed = line(Schema::Tags, &drop(v6.to_key(), None)).unwrap();
@@ -150,14 +145,7 @@ fn names_stand_beside_the_numbers_of_the_schema_of_tags_alone() {
     let plain = r"port_tx_utilize\,sw_id=4\,port_id=3 value=1000 1524138290";
     assert_eq!(line(Schema::IntCollector, &link).trim_end(), plain);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry = TelemetryEntry::Drop {
-        time: 7,
-        key: Key::default(),
-        place,
-        ingress_port: Some(3),
-        reason: DropReason::from_int(71),
-    };
-    let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
+    let drop = drop_event(Key::default(), place, Some(3));
     assert_eq!(
         line(Schema::Tags, &drop),
         "drops,reason=71,reason_name=traffic-manager,switch=4,switch_name=leaf1 value=1i,ingress_port=3i,egress_port=9i,ingress_port_name=\"to host 3\" 7\n"
@@ -184,13 +172,6 @@ fn names_stand_beside_the_numbers_of_a_line_of_json() {
     let [.., link] = events();
     assert_eq!(named(&link), ["leaf1", "to host 3", "", ""]);
     let place = Location { switch: Some(4), port: Some(9), queue: None };
-    let entry = TelemetryEntry::Drop {
-        time: 7,
-        key: Key::default(),
-        place,
-        ingress_port: Some(3),
-        reason: DropReason::from_int(71),
-    };
-    let drop = TelemetryEvent { entry, meaning: None, path: None, latency: None, hops: None };
+    let drop = drop_event(Key::default(), place, Some(3));
     assert_eq!(named(&drop), ["leaf1", "", "to host 3", "traffic-manager"]);
 }

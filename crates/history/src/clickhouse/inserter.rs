@@ -14,7 +14,7 @@ use crate::{EpochTable, HistoryError};
 pub const BLOCK: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inserted {
+pub struct InsertProgress {
     /// Epochs that the server has got.
     pub epochs: u64,
     /// Rows that it has got.
@@ -53,7 +53,7 @@ impl Inserter {
     pub fn insert_next_epoch(
         &mut self,
         table: &EpochTable,
-        done: &mut Inserted,
+        done: &mut InsertProgress,
     ) -> Result<bool, ClickHouseError> {
         self.update_waiting(table, done)?;
         let Some(next) = self.waiting.values().next().cloned() else { return Ok(false) };
@@ -78,23 +78,21 @@ impl Inserter {
     }
 
     /// Inserts all epochs that are new, by [`Inserter::insert_next_epoch`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn insert_new_epochs(
         &mut self,
         table: &EpochTable,
-        done: &mut Inserted,
+        done: &mut InsertProgress,
     ) -> Result<(), ClickHouseError> {
         while self.insert_next_epoch(table, done)? {}
         Ok(())
     }
 
     /// Looks which epochs wait, and which went before they were inserted.
-    ///
-    /// # Errors
-    /// The table cannot be read.
-    pub fn update_waiting(&mut self, table: &EpochTable, done: &mut Inserted) -> Result<(), ClickHouseError> {
+    pub fn update_waiting(
+        &mut self,
+        table: &EpochTable,
+        done: &mut InsertProgress,
+    ) -> Result<(), ClickHouseError> {
         let (position, _) = self.position_mut(table)?;
         let position = position.clone();
         let epochs = table.kept_epochs()?;
@@ -117,7 +115,7 @@ impl Inserter {
         &mut self,
         table: &EpochTable,
         kept: &KeptEpoch,
-        done: &mut Inserted,
+        done: &mut InsertProgress,
     ) -> Result<(), ClickHouseError> {
         let Some(mut inserted) = self.position_mut(table)?.0.inserted_rows(kept) else {
             // Its rows are others now, and some of what they were is there.
@@ -165,7 +163,7 @@ impl Inserter {
         columns: &[(&str, String)],
         of: std::ops::Range<u64>,
         block: &[u8],
-        done: &mut Inserted,
+        done: &mut InsertProgress,
     ) -> Result<(), ClickHouseError> {
         let (number, opened) = (kept.epoch.number, kept.epoch.opened);
         let token = format!("{}-{number}-{opened}-{}", table.id(), of.start);
@@ -180,7 +178,7 @@ impl Inserter {
     }
 
     /// Leaves out what is missing of an epoch.
-    fn pass_over(&mut self, kept: &KeptEpoch, done: &mut Inserted) -> Result<(), ClickHouseError> {
+    fn pass_over(&mut self, kept: &KeptEpoch, done: &mut InsertProgress) -> Result<(), ClickHouseError> {
         done.missed += 1;
         self.update_position(|position| position.has_whole(kept))
     }

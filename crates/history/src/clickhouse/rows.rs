@@ -23,6 +23,7 @@ pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
         }
         CellSource::Be32(_) => "UInt32".to_owned(),
         CellSource::Be16(_) | CellSource::Le16(_) => "UInt16".to_owned(),
+        CellSource::Byte(_) => "UInt8".to_owned(),
         CellSource::Bytes(range) => format!("FixedString({})", range.len()),
         CellSource::Address(_) => "String".to_owned(),
         CellSource::Text(_) => "LowCardinality(String)".to_owned(),
@@ -34,7 +35,6 @@ pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
     before.into_iter().chain(columns).collect()
 }
 
-/// The cells that all rows of an epoch begin with.
 pub(super) fn epoch_cells(collector: &str, epoch: &HistoryEpoch) -> Vec<u8> {
     let mut cells = Vec::new();
     append_string(&mut cells, collector.as_bytes());
@@ -54,6 +54,7 @@ pub(super) fn append_cells(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot:
             CellSource::Be64(at) => row.extend(element[*at..at + 8].iter().rev()),
             CellSource::Be32(at) => row.extend(element[*at..at + 4].iter().rev()),
             CellSource::Be16(at) => row.extend(element[*at..at + 2].iter().rev()),
+            CellSource::Byte(at) => row.push(element[*at]),
             CellSource::Bytes(range) => row.extend(&element[range.clone()]),
             CellSource::Address(at) => {
                 let octets: [u8; 16] = element[*at..at + 16].try_into().expect("sixteen bytes");

@@ -34,7 +34,6 @@ const NO_PRIVILEGE: u32 = 497;
 /// Unknown user, wrong or missing password, no access to the database, no privilege, authentication failed.
 const NO_ACCESS: [u32; 6] = [192, 193, 194, 291, NO_PRIVILEGE, 516];
 
-/// A user and a password.
 pub type Login = (String, String);
 
 /// A database of a server, and whose rows it gets. Its `Debug` shows no password.
@@ -104,9 +103,6 @@ impl ClickHouseServer {
     }
 
     /// Checks that it is a ClickHouse that knows deduplication tokens, takes the password and has the database.
-    ///
-    /// # Errors
-    /// It does not answer, or refuses.
     pub fn check_server(&self) -> Result<(), ClickHouseError> {
         let said = self
             .ask_within(Some(START), "SELECT 1", "check", &[])
@@ -150,7 +146,6 @@ impl ClickHouseServer {
         format!("{}{}", self.url, self.database)
     }
 
-    /// The answer to a statement with its data.
     fn run_statement(&self, statement: &str, token: &str, data: &[u8]) -> Result<String, StatementFailure> {
         self.ask_within(None, statement, token, data)
     }

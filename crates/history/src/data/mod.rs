@@ -7,9 +7,9 @@ pub(crate) mod scan;
 pub(crate) mod tail;
 pub(crate) mod write;
 
-pub(crate) use new_file::{DataFileSummary, NewFile};
+pub(crate) use new_file::{ClosedFile, DataFileSummary, NewFile};
 pub(crate) use read::DataFile;
-pub(crate) use scan::Scan;
+pub(crate) use scan::{Scan, have_same_rows};
 pub(crate) use tail::FileTail;
 pub(crate) use write::{DataWriter, RowMoments, moment_cell};
 

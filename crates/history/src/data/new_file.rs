@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dta_proto::store::StoreSpec;
 
-use super::{DataWriter, FileTail, RowMoments, moment_cell};
+use super::{DataFile, DataWriter, FileTail, RowMoments, moment_cell};
 use crate::HistoryError;
 use crate::layout::Layout;
 use crate::log::action::{STORE, describe_store};
@@ -17,6 +17,12 @@ use crate::temporary::Temporary;
 pub(crate) struct NewFile {
     file: Temporary,
     writer: DataWriter<File>,
+}
+
+/// One that is written, still under its temporary name.
+pub(crate) struct ClosedFile {
+    file: Temporary,
+    pub(crate) summary: DataFileSummary,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,14 +60,9 @@ impl NewFile {
         self.writer.row_summary().count
     }
 
-    /// Writes the whole file to disk under its name, with these moments (milliseconds since 1970) where they were not known. The file is removed
-    /// again unless [`Temporary::persist_file`] keeps it.
-    pub(crate) fn finish(
-        self,
-        name: &str,
-        moments: [u64; 2],
-    ) -> Result<(Temporary, DataFileSummary), HistoryError> {
-        let NewFile { mut file, writer } = self;
+    /// Writes the rest, with these moments (milliseconds since 1970) where they were not known.
+    pub(crate) fn close(self, moments: [u64; 2]) -> Result<ClosedFile, HistoryError> {
+        let NewFile { file, writer } = self;
         let rows = writer.row_summary();
         let written = writer.finish().map_err(HistoryError::parquet_error(file.file_path()))?;
         for (place, moment) in written.moments.iter().flat_map(|places| places.iter().zip(moments)) {
@@ -71,8 +72,19 @@ impl NewFile {
         let bytes =
             file.locked_file().metadata().map_err(HistoryError::io_error("read", file.file_path()))?.len();
         let tail = FileTail::read_from(file.locked_file(), file.file_path(), written.index)?;
-        file.rename_to(&file.file_path().with_file_name(name))?;
         let slots = rows.slots.map(|(first, last)| (first.cast_unsigned(), last.cast_unsigned()));
-        Ok((file, DataFileSummary { rows: rows.count, bytes, slots, tail }))
+        Ok(ClosedFile { file, summary: DataFileSummary { rows: rows.count, bytes, slots, tail } })
+    }
+}
+
+impl ClosedFile {
+    /// Has it on disk under its name. The file is removed again unless [`Temporary::persist_file`] keeps it.
+    pub(crate) fn rename_to(mut self, name: &str) -> Result<(Temporary, DataFileSummary), HistoryError> {
+        self.file.rename_to(&self.file.file_path().with_file_name(name))?;
+        Ok((self.file, self.summary))
+    }
+
+    pub(crate) fn open(&self, layout: &Arc<Layout>) -> Result<DataFile, HistoryError> {
+        DataFile::open(self.file.file_path(), layout.clone(), Some(self.summary.tail))
     }
 }

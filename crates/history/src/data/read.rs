@@ -106,9 +106,6 @@ impl DataFile {
 
     /// Writes the elements of slots into `out`, where their rows are of one of these epochs; others are left as they are. An epoch has the
     /// number of its first element; `wanted` is sorted and has no slot twice. `several`: the file has more than one epoch.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is damaged.
     pub(crate) fn look_up_slots(
         &self,
         epochs: &Epochs,
@@ -271,7 +268,7 @@ impl<'a> Cells<'a> {
             | CellSource::Be32(_)
             | CellSource::Be64(_)
             | CellSource::Le64(_) => Typed::Longs(get_typed_column_reader(reader), Vec::new()),
-            CellSource::Be16(_) | CellSource::Le16(_) => {
+            CellSource::Be16(_) | CellSource::Le16(_) | CellSource::Byte(_) => {
                 Typed::Integers(get_typed_column_reader(reader), Vec::new())
             }
             CellSource::Bytes(_) | CellSource::Address(_) | CellSource::Text(_) => {
@@ -332,6 +329,10 @@ impl<'a> Cells<'a> {
                     match self.column.part {
                         CellSource::Le16(at) => put(row, at..at + 2, &value.to_le_bytes()),
                         CellSource::Be16(at) => put(row, at..at + 2, &value.to_be_bytes()),
+                        CellSource::Byte(at) => match u8::try_from(value) {
+                            Ok(value) => put(row, at..at + 1, &[value]),
+                            Err(_) => return wrong(format!("{value} is no 8-bit number")),
+                        },
                         _ => unreachable!("the column's type says so"),
                     }
                 }

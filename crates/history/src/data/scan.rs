@@ -29,6 +29,17 @@ struct Readers<'a> {
     cells: Vec<Cells<'a>>,
 }
 
+/// Whether two files have the same rows in the same order, whichever their epochs are.
+pub(crate) fn have_same_rows(one: &DataFile, other: &DataFile) -> Result<bool, HistoryError> {
+    let (mut one, mut other) = (Scan::new(one), Scan::new(other));
+    loop {
+        match (one.next()?, other.next()?) {
+            (true, true) if one.slots == other.slots && one.elements == other.elements => {}
+            (more, others) => return Ok(!more && !others),
+        }
+    }
+}
+
 impl<'a> Scan<'a> {
     pub(crate) fn new(file: &'a DataFile) -> Scan<'a> {
         let (epochs, slots, elements) = (Vec::new(), Vec::new(), Vec::new());
@@ -41,9 +52,6 @@ impl<'a> Scan<'a> {
     }
 
     /// Reads the next batch into `epochs`, `slots` and `elements`; `false` when there is none.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is damaged.
     pub(crate) fn next(&mut self) -> Result<bool, HistoryError> {
         self.read().map_err(HistoryError::parquet_error(self.file.file_path()))
     }

@@ -21,6 +21,8 @@ use crate::layout::{CellSource, EPOCH, Layout, Order, SLOT, text_range};
 const GROUP: usize = 1 << 18;
 /// Rows of a page: what a lookup decodes of each column.
 const PAGE: usize = 4096;
+/// The same of entries of lists, which nobody looks up.
+const ENTRY_PAGE: usize = 16_384;
 
 /// When the epochs of a file began, and when the last of their writers had moved away.
 #[derive(Debug)]
@@ -118,6 +120,9 @@ impl<W: Write + Send> DataWriter<W> {
                 })?,
                 CellSource::Be16(at) => {
                     write_column::<Int32Type>(to, end, len, |row| read_be16(&elements, row + at).into())?
+                }
+                CellSource::Byte(at) => {
+                    write_column::<Int32Type>(to, end, len, |row| elements[row + at].into())?
                 }
                 CellSource::Le16(at) => write_column::<Int32Type>(to, end, len, |row| {
                     read_be16(&elements, row + at).swap_bytes().into()
@@ -228,19 +233,21 @@ fn write_column<T: DataType>(
 fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> WriterProperties {
     let ascending =
         |column: usize| SortingColumn { column_idx: column as i32, descending: false, nulls_first: false };
-    let sorting = match layout.order {
-        Order::BySlot => vec![ascending(SLOT), ascending(EPOCH)],
-        Order::AsTheyCame => vec![ascending(EPOCH)],
+    let (sorting, page) = match layout.order {
+        Order::BySlot => (vec![ascending(SLOT), ascending(EPOCH)], PAGE),
+        Order::AsTheyCame => (vec![ascending(EPOCH)], ENTRY_PAGE),
+        Order::Ranked => (Vec::new(), ENTRY_PAGE),
     };
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("dta-history ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).expect("a level of zstd")))
         .set_key_value_metadata(Some(vec![KeyValue::new(about.0.to_owned(), about.1)]))
-        .set_sorting_columns(Some(sorting))
+        .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
         .set_max_row_group_row_count(Some(GROUP))
-        .set_data_page_row_count_limit(PAGE)
+        .set_data_page_row_count_limit(page)
         .set_write_batch_size(PAGE)
         // They make files of a few switches' numbers 7 % smaller, and writing half as slow again; and each lookup reads them.
+        // Of flow records they save a third at no cost (docs/decisions/history.md), and no lookup reads those.
         .set_dictionary_enabled(false);
     for (number, column) in layout.columns.iter().enumerate() {
         let path = ColumnPath::from(column.name.as_str());
@@ -254,6 +261,7 @@ fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> W
             }
             continue;
         }
+        properties = properties.set_column_dictionary_enabled(path.clone(), column.has_dictionary);
         let encoding = match column.physical_type() {
             Physical::BYTE_ARRAY => Encoding::PLAIN,
             _ => Encoding::DELTA_BINARY_PACKED,

@@ -2,6 +2,7 @@
 //! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md>).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dta_proto::store::StoreSpec;
 use serde::{Deserialize, Serialize};
@@ -96,8 +97,9 @@ impl Add {
         layout: &Layout,
         now: u64,
     ) -> Add {
-        let numbers = || epochs.iter().map(|kept| kept.epoch.number);
-        let mut stats = json!({ "numRecords": epochs.iter().map(|kept| kept.rows).sum::<u64>() });
+        let with_rows = || epochs.iter().filter(|kept| kept.rows_of.is_none());
+        let numbers = || with_rows().map(|kept| kept.epoch.number);
+        let mut stats = json!({ "numRecords": with_rows().map(|kept| kept.rows).sum::<u64>() });
         if let (Some((first, last)), Some(oldest), Some(newest)) =
             (file.slots, numbers().min(), numbers().max())
         {
@@ -119,6 +121,15 @@ impl Add {
             stats: Some(stats.to_string()),
             tags: Some(BTreeMap::from([epochs, tail])),
         }
+    }
+
+    /// The same file with other epochs: it has no rows that it had not before.
+    pub(crate) fn with_epochs(&self, epochs: &[Arc<KeptEpoch>]) -> Add {
+        let epochs: Vec<&KeptEpoch> = epochs.iter().map(Arc::as_ref).collect();
+        let text = serde_json::to_string(&epochs).expect("names and numbers");
+        let mut add = Add { data_change: false, ..self.clone() };
+        add.tags.get_or_insert_default().insert(EPOCHS.to_owned(), Some(text));
+        add
     }
 
     /// The epochs in the file; the error says why that is not known.
@@ -169,17 +180,11 @@ impl LogAction {
     }
 
     /// Reads a line. `None`: an action that says nothing about which files there are.
-    ///
-    /// # Errors
-    /// It is damaged.
     pub(crate) fn read(line: &str) -> Result<Option<LogAction>, serde_json::Error> {
         LogAction::from_json(serde_json::from_str(line)?)
     }
 
     /// The same of a line that is read already.
-    ///
-    /// # Errors
-    /// As [`LogAction::read`].
     pub(crate) fn from_json(line: Value) -> Result<Option<LogAction>, serde_json::Error> {
         let known = ["protocol", "metaData", "add", "remove"];
         match &line {

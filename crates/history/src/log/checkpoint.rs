@@ -75,7 +75,6 @@ pub(crate) fn version_of_checkpoint(name: &str) -> Option<u64> {
     version_of(&format!("{}.json", name.strip_suffix(".checkpoint.parquet")?))
 }
 
-/// The version of the newest checkpoint, if there is one.
 pub(crate) fn newest_version(table: &Path) -> Option<u64> {
     said_last(&std::fs::read(table.join(FOLDER).join(LAST)).ok()?)
 }

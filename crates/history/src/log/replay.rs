@@ -1,6 +1,6 @@
 //! What the log says: files that were added and not removed since, and the epochs in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,9 @@ pub(crate) struct LogState {
     pub(crate) removed: BTreeMap<String, u64>,
     /// By number, the epoch and its file.
     pub(crate) epochs: BTreeMap<u64, (Arc<KeptEpoch>, Arc<LoggedFile>)>,
+    /// Those of them that the file beside the newest commit names, and no commit; and how much of that file was read.
+    pub(crate) unchanged: BTreeSet<u64>,
+    pub(crate) unchanged_len: u64,
     /// What is wrong with the log, a sentence each.
     pub(crate) damage: Vec<String>,
 }
@@ -74,19 +77,22 @@ impl LogState {
             }
             state.read_next(table)?;
         }
+        state.read_unchanged_epochs(table)?;
         Ok(state)
     }
 
     /// Reads the commits that have come since.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub(crate) fn read_new_commits(&mut self, table: &Path) -> Result<(), HistoryError> {
-        while self.read_next(table)? {}
-        if checkpoint::is_behind(table, self.next) {
-            *self = LogState::read(table)?;
+        loop {
+            while self.read_next(table)? {}
+            if checkpoint::is_behind(table, self.next) {
+                *self = LogState::read(table)?;
+            }
+            // The commit after this one may have come before its file was looked for.
+            if self.read_unchanged_epochs(table)? || !commit_path(table, self.next).exists() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Reads the next commit. `false`: there is none.
@@ -120,6 +126,9 @@ impl LogState {
             }
         }
         self.next += 1;
+        // This commit names them.
+        self.unchanged.clear();
+        self.unchanged_len = 0;
     }
 
     /// Takes the actions of a checkpoint, in place of all commits up to its version.
@@ -142,11 +151,7 @@ impl LogState {
                     Vec::new()
                 });
                 self.removed.remove(&add.path);
-                let entry = Arc::new(LoggedFile { epochs: epochs.into_iter().map(Arc::new).collect(), add });
-                for kept in &entry.epochs {
-                    self.epochs.insert(kept.epoch.number, (kept.clone(), entry.clone()));
-                }
-                self.files.insert(entry.add.path.clone(), entry);
+                self.add_file(LoggedFile { epochs: epochs.into_iter().map(Arc::new).collect(), add });
             }
             Some(LogAction::Remove(remove)) => {
                 if let Some(entry) = self.files.remove(&remove.path) {
@@ -161,6 +166,15 @@ impl LogState {
             }
             Some(LogAction::CommitInfo(_)) | None => {}
         }
+    }
+
+    /// Takes a file in, or what is known of it now.
+    pub(crate) fn add_file(&mut self, file: LoggedFile) {
+        let file = Arc::new(file);
+        for kept in &file.epochs {
+            self.epochs.insert(kept.epoch.number, (kept.clone(), file.clone()));
+        }
+        self.files.insert(file.add.path.clone(), file);
     }
 
     pub(crate) fn data_bytes(&self) -> u64 {

@@ -78,9 +78,6 @@ impl StorageBucket {
     }
 
     /// The bucket and the prefix that a URL names.
-    ///
-    /// # Errors
-    /// It is none of object storage.
     pub fn split_url(url: &str) -> Result<(&str, Path), S3Error> {
         let is_none = || S3Error::Url(url.to_owned());
         let (bucket, prefix) =

@@ -115,8 +115,8 @@ impl CredentialProvider for CredentialFiles {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        let lacks = || self.profile_error("has no keys any more");
-        let credential = self.credential().and_then(|credential| credential.ok_or_else(lacks));
+        let without_keys = || self.profile_error("has no keys any more");
+        let credential = self.credential().and_then(|credential| credential.ok_or_else(without_keys));
         credential.map(Arc::new).map_err(|error| object_store::Error::Unauthenticated {
             path: self.credentials.display().to_string(),
             source: error.into(),

@@ -30,7 +30,7 @@ const FILES: usize = 16;
 const UNNAMED: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Followed {
+pub struct MirrorProgress {
     /// Epochs that the copy has got.
     pub epochs: u64,
     /// Epochs that the table lost before the copy had them.
@@ -80,10 +80,7 @@ impl Mirror {
     }
 
     /// Counts what waits, and what was removed before the copy had it, without the copy.
-    ///
-    /// # Errors
-    /// The table cannot be read.
-    pub fn update_waiting(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
+    pub fn update_waiting(&mut self, table: &EpochTable, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let state = table.refreshed()?;
         self.record_waiting(&state, done);
         Ok(())
@@ -93,7 +90,7 @@ impl Mirror {
     ///
     /// # Errors
     /// Object storage or the table cannot be read or written; what is there is no copy of this table.
-    pub fn mirror_table(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
+    pub fn mirror_table(&mut self, table: &EpochTable, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let next = table.refreshed()?.next;
         if self.remote.is_none() || self.like != Some(next) {
             let followed = self.catch_up_remote(table, done);
@@ -106,7 +103,7 @@ impl Mirror {
         self.vacuum_files(done)
     }
 
-    fn catch_up_remote(&mut self, table: &EpochTable, done: &mut Followed) -> Result<(), S3Error> {
+    fn catch_up_remote(&mut self, table: &EpochTable, done: &mut MirrorProgress) -> Result<(), S3Error> {
         loop {
             let state = table.refreshed()?.clone();
             self.record_waiting(&state, done);
@@ -134,9 +131,11 @@ impl Mirror {
     }
 
     /// Notes which epochs wait, which have come to the copy, and which were lost before.
-    fn record_waiting(&mut self, table: &LogState, done: &mut Followed) {
+    fn record_waiting(&mut self, table: &LogState, done: &mut MirrorProgress) {
         let copied = self.remote.as_ref().map(|remote| &remote.state.epochs);
-        for (number, (kept, _)) in &table.epochs {
+        // What no commit names yet comes with the next one.
+        for (number, (kept, _)) in table.epochs.iter().filter(|(number, _)| !table.unchanged.contains(number))
+        {
             if copied.is_none_or(|epochs| !epochs.contains_key(number)) {
                 self.waiting.entry(*number).or_insert_with(|| kept.clone());
             }
@@ -195,7 +194,6 @@ impl Mirror {
         Ok(Remote { state, present })
     }
 
-    /// Reads the log in object storage.
     fn read(&self) -> Result<LogState, S3Error> {
         let mut state = LogState::default();
         if let Some(version) = self.get(checkpoint::LAST)?.and_then(|text| checkpoint::said_last(&text)) {
@@ -238,7 +236,7 @@ impl Mirror {
         &mut self,
         table: &EpochTable,
         files: &[Arc<LoggedFile>],
-        done: &mut Followed,
+        done: &mut MirrorProgress,
     ) -> Result<bool, S3Error> {
         for entry in files {
             let (name, len) = (&entry.add.path, entry.add.size);
@@ -270,7 +268,7 @@ impl Mirror {
 
     /// Commits a step, unless somebody else has committed something meanwhile: that is read then. If the answer is lost, the next call
     /// finds the commit there.
-    fn commit_step(&mut self, step: &MirrorStep, done: &mut Followed) -> Result<(), S3Error> {
+    fn commit_step(&mut self, step: &MirrorStep, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let mut remote = self.remote.take().expect("it is open");
         let committed = self.try_commit(&mut remote.state, &step.to_actions());
         if let Ok(true) = committed {
@@ -316,7 +314,7 @@ impl Mirror {
     }
 
     /// Removes data files that a commit removed ten minutes ago or longer.
-    fn vacuum_files(&mut self, done: &mut Followed) -> Result<(), S3Error> {
+    fn vacuum_files(&mut self, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let old = |at: &u64| at.saturating_add(GRACE) <= now();
         let removed = &self.remote_mut().state.removed;
         let removed: Vec<String> =
@@ -339,6 +337,8 @@ impl Mirror {
 
 struct MirrorStep {
     adds: Vec<Arc<LoggedFile>>,
+    /// Those of them that the copy has, with fewer epochs.
+    known: BTreeSet<String>,
     removes: Vec<Arc<LoggedFile>>,
 }
 
@@ -353,17 +353,23 @@ fn next_step(table: &LogState, copy: &LogState, unreadable: &BTreeSet<String>) -
     };
     let removes = copy.files.iter().filter(|(name, _)| goes(name));
     let removes: Vec<Arc<LoggedFile>> = removes.map(|(_, entry)| entry.clone()).collect();
-    let comes = |name: &String| !copy.files.contains_key(name) && !unreadable.contains(name);
-    let adds = table.files.iter().filter(|(name, _)| comes(name));
+    // A file of which the copy knows may have taken in other epochs.
+    let comes = |(name, entry): &(&String, &Arc<LoggedFile>)| {
+        let is_known = copy.files.get(*name).is_some_and(|copied| copied.add.tags == entry.add.tags);
+        !is_known && !unreadable.contains(*name)
+    };
+    let adds = table.files.iter().filter(comes);
     let mut adds: Vec<Arc<LoggedFile>> = adds.map(|(_, entry)| entry.clone()).collect();
     adds.sort_by_key(|entry| opening_moments(entry).min());
     let last = removes.iter().flat_map(|entry| opening_moments(entry)).max();
     let is_newer = |entry: &&Arc<LoggedFile>| opening_moments(entry).all(|opened| Some(opened) > last);
     let newer: Vec<Arc<LoggedFile>> = adds.iter().filter(is_newer).take(FILES).cloned().collect();
+    let names = adds.iter().map(|entry| entry.add.path.clone());
+    let known = names.filter(|name| copy.files.contains_key(name)).collect();
     if !newer.is_empty() {
-        return Some(MirrorStep { adds: newer, removes: Vec::new() });
+        return Some(MirrorStep { adds: newer, known, removes: Vec::new() });
     }
-    (!adds.is_empty() || !removes.is_empty()).then_some(MirrorStep { adds, removes })
+    (!adds.is_empty() || !removes.is_empty()).then_some(MirrorStep { adds, known, removes })
 }
 
 fn opening_moments(entry: &LoggedFile) -> impl Iterator<Item = u64> {
@@ -389,7 +395,7 @@ impl MirrorStep {
         let removes = self.removes.iter().map(|entry| LogAction::Remove(remove_action(entry, is_data, now)));
         let adds = self.adds.iter().map(|entry| {
             let mut add = entry.add.clone();
-            add.data_change = is_data;
+            add.data_change = is_data && !self.known.contains(&add.path);
             LogAction::Add(add)
         });
         std::iter::once(info).chain(removes).chain(adds).collect()

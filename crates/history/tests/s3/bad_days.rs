@@ -52,7 +52,7 @@ fn a_server_is_found_out_before_it_is_used() {
 fn follows_with(of: impl FnMut(&Request) -> Fate + Send + 'static) {
     let Some(world) = World::new() else { return };
     world.storage.faults(of);
-    let (mut mirror, mut done, mut failed) = (world.mirror(), Followed::default(), 0);
+    let (mut mirror, mut done, mut failed) = (world.mirror(), MirrorProgress::default(), 0);
     for number in 0..12 {
         world.write(number);
         if number % 6 == 5 {
@@ -104,7 +104,7 @@ fn a_slow_server_is_waited_for() {
     let Some(world) = World::new() else { return };
     world.storage.faults(|_| Fate::After(Duration::from_millis(300)));
     (0..8).for_each(|number| world.write(number));
-    let mut done = Followed::default();
+    let mut done = MirrorProgress::default();
     world.mirror().mirror_table(&world.table, &mut done).unwrap();
     assert_eq!((done.epochs, done.missed), (8, 0));
     world.check();
@@ -114,7 +114,7 @@ fn a_slow_server_is_waited_for() {
 #[ignore = "needs moto (make python)"]
 fn what_goes_while_the_server_is_away_is_counted_and_not_uploaded() {
     let Some(world) = World::new() else { return };
-    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
     (0..5).for_each(|number| world.write(number));
     mirror.mirror_table(&world.table, &mut done).unwrap();
     world.storage.faults(|_| Fate::Refused);
@@ -154,7 +154,7 @@ fn a_file_that_cannot_be_read_holds_up_no_other() {
     (0..5).for_each(|number| world.write(number));
     let bad = world.table.data_files().unwrap()[2].name.clone();
     std::fs::remove_file(Path::new(world.table.table_path()).join(&bad)).unwrap();
-    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
     let error = mirror.mirror_table(&world.table, &mut done).unwrap_err();
     assert!(error.to_string().contains(&bad), "{error}");
     mirror.mirror_table(&world.table, &mut done).unwrap();

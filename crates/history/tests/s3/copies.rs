@@ -10,7 +10,7 @@ use super::*;
 #[ignore = "needs moto (make python)"]
 fn a_copy_follows_its_table() {
     let Some(world) = World::new() else { return };
-    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
     // Nothing yet but the table.
     mirror.mirror_table(&world.table, &mut done).unwrap();
     world.check();
@@ -73,7 +73,7 @@ fn a_copy_follows_its_table() {
 fn removed_files_go_after_ten_minutes() {
     let Some(world) = World::new() else { return };
     (0..3).for_each(|number| world.write(number));
-    let mut done = Followed::default();
+    let mut done = MirrorProgress::default();
     world.mirror().mirror_table(&world.table, &mut done).unwrap();
     world
         .table
@@ -99,7 +99,7 @@ fn removed_files_go_after_ten_minutes() {
 fn a_restart_uploads_nothing_twice() {
     let Some(world) = World::new() else { return };
     (0..40).for_each(|number| world.write(number));
-    let mut done = Followed::default();
+    let mut done = MirrorProgress::default();
     // The program ends between two files, and again where the answer to a commit is lost.
     let stopped = world.stop.clone();
     let mut puts_left = 7;
@@ -139,7 +139,7 @@ fn a_restart_uploads_nothing_twice() {
 #[ignore = "needs moto (make python)"]
 fn a_start_reads_the_newest_checkpoint() {
     let Some(world) = World::new() else { return };
-    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
     for number in 0..104 {
         world.write(number);
         mirror.mirror_table(&world.table, &mut done).unwrap();
@@ -172,7 +172,7 @@ fn a_large_file_goes_in_parts() {
         left -= u32::from(fails);
         if fails { Fate::Status(500) } else { Fate::Answered }
     });
-    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
     assert!(mirror.mirror_table(&world.table, &mut done).unwrap_err().is_transient());
     let ended = world.storage.requests().into_iter().filter(|request| request.method == "DELETE").count();
     assert_eq!((ended, done.commits, done.bytes), (1, 0, 0));
@@ -189,7 +189,7 @@ fn a_large_file_goes_in_parts() {
 fn another_table_is_left_alone() {
     let Some(world) = World::new() else { return };
     world.write(0);
-    let mut done = Followed::default();
+    let mut done = MirrorProgress::default();
     world.mirror().mirror_table(&world.table, &mut done).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let other = EpochTable::open(folder.path(), &spec()).unwrap();

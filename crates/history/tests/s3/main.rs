@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dta_history::s3::{Followed, Mirror, S3Error, StorageBucket};
+use dta_history::s3::{Mirror, MirrorProgress, S3Error, StorageBucket};
 use dta_history::{EpochTable, HistoryEpoch};
 use dta_proto::store::{StoreKind, StoreSpec};
 use object_storage::{Fate, ObjectStorage, Request};
@@ -157,7 +157,7 @@ fn puts(requests: &[Request]) -> BTreeMap<String, usize> {
 }
 
 /// Follows until it has no fault; gives how often it had one.
-fn follow(mirror: &mut Mirror, table: &EpochTable, done: &mut Followed) -> usize {
+fn follow(mirror: &mut Mirror, table: &EpochTable, done: &mut MirrorProgress) -> usize {
     let mut failed = 0;
     while let Err(error) = mirror.mirror_table(table, done) {
         assert!(error.is_transient(), "{error}");

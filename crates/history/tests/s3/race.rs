@@ -12,11 +12,11 @@ fn of_eight_writers_one_takes_each_commit() {
     const EPOCHS: u64 = 24;
     let Some(world) = World::new() else { return };
     let (begun, is_written) = (Barrier::new(9), AtomicBool::new(false));
-    let done: Vec<Followed> = std::thread::scope(|scope| {
+    let done: Vec<MirrorProgress> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..8)
             .map(|_| {
                 scope.spawn(|| {
-                    let (mut mirror, mut done) = (world.mirror(), Followed::default());
+                    let (mut mirror, mut done) = (world.mirror(), MirrorProgress::default());
                     mirror.mirror_table(&world.table, &mut done).unwrap();
                     begun.wait();
                     loop {

@@ -6,6 +6,7 @@ mod epochs;
 mod kinds;
 mod moments;
 mod thinning;
+mod unchanged;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dta_history::{
-    EpochTable, HistoryEntry, HistoryEpoch, HistoryError, KeptEpoch, Removed, Retention, Spanned,
+    EpochTable, HistoryEntry, HistoryEpoch, HistoryError, KeptEpoch, RemovedEpochs, Retention, SpanFiles,
 };
 use dta_proto::store::{Merge, StoreKind, StoreSpec};
 use proptest::prelude::*;

@@ -65,8 +65,8 @@ fn the_oldest_epochs_go() {
     let numbers = || table.kept_epochs().unwrap().iter().map(|kept| kept.epoch.number).collect::<Vec<_>>();
     let keep =
         |keep, keep_bytes| table.apply_retention(&Retention { keep, keep_bytes }, 10 * MINUTE).unwrap();
-    assert_eq!(keep(None, None), Removed::default());
-    assert_eq!(keep(Some(Duration::from_secs(9 * 60)), Some(u64::MAX)), Removed::default());
+    assert_eq!(keep(None, None), RemovedEpochs::default());
+    assert_eq!(keep(Some(Duration::from_secs(9 * 60)), Some(u64::MAX)), RemovedEpochs::default());
     let removed = keep(Some(Duration::from_secs(7 * 60)), None);
     assert_eq!((removed.epochs, numbers()), (vec![1], (2..=8).collect()));
     assert!(removed.bytes > 0);
@@ -76,7 +76,7 @@ fn the_oldest_epochs_go() {
     // A full disk: down to a floor.
     assert_eq!(table.make_room(one / 2, 1).unwrap().epochs, [4]);
     assert_eq!(table.make_room(u64::MAX, 2).unwrap().epochs, [5, 6]);
-    assert_eq!(table.make_room(u64::MAX, 2).unwrap(), Removed::default());
+    assert_eq!(table.make_room(u64::MAX, 2).unwrap(), RemovedEpochs::default());
     assert_eq!(keep(None, Some(0)).epochs, [7], "the newest file stays");
     // By age all of them go.
     assert_eq!(keep(Some(Duration::ZERO), None).epochs, [8]);
@@ -112,7 +112,7 @@ fn a_compacted_file_goes_when_all_of_its_epochs_may_and_readers_follow() {
             minutes * MINUTE + 30,
         )
     };
-    assert_eq!(age(3).unwrap(), Removed::default());
+    assert_eq!(age(3).unwrap(), RemovedEpochs::default());
     assert_eq!(age(4).unwrap().epochs, [0, 1, 2]);
     check_slots(&table, 3, &rows[3], &[5]);
 }

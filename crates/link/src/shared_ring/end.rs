@@ -213,9 +213,6 @@ impl End {
     }
 
     /// Reads the other end's signals.
-    ///
-    /// # Errors
-    /// [`Over::Gone`].
     pub(crate) fn read_signals(&mut self) -> Result<(), Over> {
         let mut calls = [0; 64];
         // One signal at a time is usual; a flood of them is not read any longer.

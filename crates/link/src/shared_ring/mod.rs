@@ -31,10 +31,8 @@ dta_proto::named! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RingUse {
-        /// If available.
         #[default]
         Auto: "auto",
-        /// Never.
         Off: "off",
     }
 }

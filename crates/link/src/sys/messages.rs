@@ -2,12 +2,12 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 
-use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, socklen_t};
+use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use super::{UDP_GRO, UDP_SEGMENT, check_result};
 
@@ -18,7 +18,7 @@ pub(crate) struct Outgoing<'a> {
     /// Length of each datagram that the kernel cuts this into; the last one may be shorter.
     pub(crate) segment: Option<u16>,
     /// The destination; `None` on a bound packet socket.
-    pub(crate) to: Option<SocketAddrV4>,
+    pub(crate) to: Option<SocketAddr>,
     /// The source address, if the socket is not bound to one.
     pub(crate) from: Option<Ipv4Addr>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Incoming {
     pub(crate) segment: Option<NonZero<usize>>,
     /// Whether the datagram was longer than the buffer.
     pub(crate) truncated: bool,
-    /// The sender, on UDP sockets.
-    pub(crate) from: SocketAddrV4,
+    /// The sender, on UDP sockets: an address of the socket's family.
+    pub(crate) from: SocketAddr,
     /// The address it was sent to, on sockets with IP_PKTINFO.
     pub(crate) to: Option<Ipv4Addr>,
 }
@@ -44,11 +44,59 @@ struct Control([u8; CONTROL]);
 
 const CONTROL: usize = 64;
 
+/// The address of a socket, of either family.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union SocketName {
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+}
+
+impl SocketName {
+    fn from_address(address: SocketAddr) -> SocketName {
+        // SAFETY: both variants are plain integers, of which zeros are a value.
+        let mut name = unsafe { zeroed::<SocketName>() };
+        match address {
+            SocketAddr::V4(address) => {
+                name.v4 = sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+                    sin_zero: [0; 8],
+                }
+            }
+            SocketAddr::V6(address) => {
+                name.v6 = sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                    sin6_scope_id: address.scope_id(),
+                }
+            }
+        }
+        name
+    }
+
+    fn to_address(self) -> SocketAddr {
+        // SAFETY: both variants begin with the family and are plain integers, of which any bytes are a value; all bytes
+        // are initialized, since names begin as zeros.
+        let v4 = unsafe { self.v4 };
+        if i32::from(v4.sin_family) == libc::AF_INET6 {
+            // SAFETY: as above; and by its family, the address is one of these.
+            let v6 = unsafe { self.v6 };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            return SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into();
+        }
+        SocketAddrV4::new(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)), u16::from_be(v4.sin_port)).into()
+    }
+}
+
 /// The arrays for recvmmsg and sendmmsg, allocated once.
 pub(crate) struct Messages {
     headers: Box<[mmsghdr]>,
     vectors: Box<[iovec]>,
-    names: Box<[sockaddr_in]>,
+    names: Box<[SocketName]>,
     controls: Box<[Control]>,
 }
 
@@ -61,7 +109,7 @@ impl Messages {
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: all zeros is a valid value of these plain C structures (null pointers, zero lengths).
         let (header, vector, name) =
-            unsafe { (zeroed::<mmsghdr>(), zeroed::<iovec>(), zeroed::<sockaddr_in>()) };
+            unsafe { (zeroed::<mmsghdr>(), zeroed::<iovec>(), zeroed::<SocketName>()) };
         Self {
             headers: vec![header; count].into(),
             vectors: vec![vector; count].into(),
@@ -101,15 +149,11 @@ impl Messages {
     /// The metadata of datagram `index` from the last [`Messages::recv`].
     pub(crate) fn incoming_metadata(&self, index: usize) -> Incoming {
         let header = &self.headers[index];
-        let name = &self.names[index];
         let mut incoming = Incoming {
             len: header.msg_len as usize,
             segment: None,
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            from: SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
-                u16::from_be(name.sin_port),
-            ),
+            from: self.names[index].to_address(),
             to: None,
         };
         let mut held = &self.controls[index].0[..header.msg_hdr.msg_controllen.min(CONTROL)];
@@ -143,7 +187,7 @@ impl Messages {
             let base = datagram.bytes.as_ptr().cast_mut().cast();
             self.vectors[index] = iovec { iov_base: base, iov_len: datagram.bytes.len() };
             if let Some(to) = datagram.to {
-                self.names[index] = socket_address(to);
+                self.names[index] = SocketName::from_address(to);
             }
             let mut control = 0;
             if let Some(from) = datagram.from {
@@ -173,7 +217,7 @@ impl Messages {
         let mut header = unsafe { zeroed::<msghdr>() };
         if name {
             header.msg_name = (&raw mut self.names[index]).cast();
-            header.msg_namelen = size_of::<sockaddr_in>() as socklen_t;
+            header.msg_namelen = size_of::<SocketName>() as socklen_t;
         }
         if control > 0 {
             header.msg_control = self.controls[index].0.as_mut_ptr().cast();
@@ -244,14 +288,5 @@ impl<'a> ControlMessage<'a> {
         let data = held.get(size_of::<cmsghdr>()..header.cmsg_len)?;
         let rest = held.get(header.cmsg_len.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
         Some(ControlMessage { kind: (header.cmsg_level, header.cmsg_type), data, rest })
-    }
-}
-
-fn socket_address(address: SocketAddrV4) -> sockaddr_in {
-    sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
-        sin_zero: [0; 8],
     }
 }

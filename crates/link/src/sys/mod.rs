@@ -5,6 +5,7 @@ mod frame_ring;
 mod messages;
 mod xdp_socket;
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::Ipv4Addr;
@@ -15,13 +16,17 @@ use std::time::Duration;
 use libc::{c_int, c_void, sockaddr_in, socklen_t};
 
 pub(crate) use frame_ring::{Frame, FrameRing};
-pub(crate) use messages::{Messages, Outgoing};
-pub(crate) use xdp_socket::{HEADROOM, UmemLayout, XdpOpenStep, XdpSendOutcome, XdpSocket};
+pub(crate) use messages::{Incoming, Messages, Outgoing};
+pub use xdp_socket::SharedWords;
+pub(crate) use xdp_socket::{HEADROOM, UmemLayout, XdpOpenStep, XdpReader, XdpSendOutcome, XdpSocket};
 
 /// linux/udp.h: on a socket, to receive runs whole; on a message, the length of each of its datagrams.
 pub(crate) const UDP_GRO: c_int = 104;
 /// linux/udp.h: the length of each datagram that a message is cut into.
 pub(crate) const UDP_SEGMENT: c_int = 103;
+/// linux/udp.h: to send datagrams over IPv6 without a UDP checksum, and to receive those that have none.
+pub(crate) const UDP_NO_CHECK6_TX: c_int = 101;
+pub(crate) const UDP_NO_CHECK6_RX: c_int = 102;
 
 /// Wait until a datagram can be read.
 pub(crate) const READABLE: i16 = libc::POLLIN;
@@ -60,6 +65,12 @@ fn set_option_bytes<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, valu
         )
     })?;
     Ok(())
+}
+
+/// Restricts a socket, before it is bound, to what comes and goes by the interface with this name.
+pub(crate) fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
+    let request = interface_request(interface)?;
+    set_option_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &request.ifr_name)
 }
 
 /// Reads a socket option of 32-bit integers into `values`; returns how many the kernel wrote.
@@ -153,7 +164,6 @@ pub(crate) struct InterfaceFacts {
     pub(crate) ipv4: Option<Ipv4Addr>,
 }
 
-/// A request about the interface with a name.
 fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request = unsafe { zeroed::<libc::ifreq>() };
@@ -217,6 +227,35 @@ pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
     })
 }
 
+/// The IPv4 addresses of the interface with this name.
+pub(crate) fn interface_addresses(name: &str) -> io::Result<Vec<Ipv4Addr>> {
+    let mut first = std::ptr::null_mut::<libc::ifaddrs>();
+    // SAFETY: the call writes the address of a list to `first`.
+    check_result(unsafe { libc::getifaddrs(&raw mut first) })?;
+    let mut addresses = Vec::new();
+    let mut next = first;
+    // SAFETY: the list ends with a null pointer and lives until freeifaddrs below.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        // SAFETY: every entry has a name, which ends with a zero.
+        let is_of_interface = unsafe { CStr::from_ptr(entry.ifa_name) }.to_bytes() == name.as_bytes();
+        // SAFETY: an address, where there is one, begins with its family, and one of AF_INET is a sockaddr_in.
+        let address = unsafe {
+            entry
+                .ifa_addr
+                .as_ref()
+                .filter(|address| c_int::from(address.sa_family) == libc::AF_INET)
+                .map(|_| entry.ifa_addr.cast::<sockaddr_in>().read_unaligned())
+        };
+        if let Some(address) = address.filter(|_| is_of_interface) {
+            addresses.push(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)));
+        }
+    }
+    // SAFETY: the list of getifaddrs, freed once; nothing points into it any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(addresses)
+}
+
 /// Binds a packet socket to an interface, which starts reception.
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     // SAFETY: all zeros is a valid sockaddr_ll.
@@ -233,14 +272,16 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
 
 /// Makes an interface also receive frames to the Ethernet address `mac`, for as long as the packet socket
 /// `fd` is open.
-pub(crate) fn receive_unicast(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
+pub(crate) fn receive_address(fd: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
     // linux/if_packet.h.
+    const PACKET_MR_MULTICAST: libc::c_ushort = 0;
     const PACKET_MR_UNICAST: libc::c_ushort = 3;
+    let is_group = mac[0] & 1 != 0;
     let mut address = [0; 8];
     address[..6].copy_from_slice(&mac);
     let request = libc::packet_mreq {
         mr_ifindex: interface as c_int,
-        mr_type: PACKET_MR_UNICAST,
+        mr_type: if is_group { PACKET_MR_MULTICAST } else { PACKET_MR_UNICAST },
         mr_alen: 6,
         mr_address: address,
     };

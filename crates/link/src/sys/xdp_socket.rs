@@ -11,8 +11,9 @@ use libc::c_int;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::sockopt;
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
 };
 
 use crate::xdp::index::{Consumer, Producer};
@@ -36,6 +37,13 @@ pub(crate) struct UmemLayout {
     pub(crate) receive: u32,
     /// Chunks for sending: a power of two, at least 1.
     pub(crate) send: u32,
+}
+
+impl UmemLayout {
+    /// The same for a socket that only receives.
+    pub(crate) fn without_sending(self) -> Self {
+        Self { send: 1, ..self }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +99,29 @@ impl Drop for XdpMapping {
     fn drop(&mut self) {
         // SAFETY: mapped with this length, unmapped once; what points into it does not outlive its owner.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// An array that an XDP program and this process access atomically, as words of 8 bytes.
+pub struct SharedWords(XdpMapping);
+
+// SAFETY: all accesses are atomic.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// Maps `words` words of an array map, which was made to be mapped.
+    pub(crate) fn map_array(array: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
+        XdpMapping::map_ring_memory(array, words * 8, 0).map(Self)
+    }
+}
+
+impl std::ops::Deref for SharedWords {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping begins at a page, has this length, and lives as long as this; its words are accessed atomically
+        // by everybody, and any bytes are a number.
+        unsafe { std::slice::from_raw_parts(self.0.at.as_ptr().cast(), self.0.len / 8) }
     }
 }
 
@@ -166,11 +197,11 @@ impl XdpRing {
     }
 
     /// Release: what we did before we advanced is visible to the kernel.
-    fn tell_written(&self, count: u32) {
+    fn publish_written(&self, count: u32) {
         self.control_word(self.producer).store(count, Ordering::Release);
     }
 
-    fn tell_read(&self, count: u32) {
+    fn publish_read(&self, count: u32) {
         self.control_word(self.consumer).store(count, Ordering::Release);
     }
 
@@ -188,6 +219,58 @@ pub(crate) struct XdpSendOutcome {
     pub(crate) error: Option<io::Error>,
 }
 
+/// A receive ring, and our end of it.
+type ReceiveRing = (XdpRing, Consumer);
+
+/// A further socket on the queue of an [`XdpSocket`], which receives into that one's memory and whose frames
+/// [`XdpSocket::receive_frame_of`] shows.
+pub(crate) struct XdpReader {
+    socket: OwnedFd,
+    rx: ReceiveRing,
+}
+
+/// Frames that the kernel dropped at a socket since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct XdpKernelDrops {
+    /// No chunk was free, or the frame was longer than one without [`HEADROOM`].
+    pub(crate) no_free_chunk: u64,
+    /// The receive ring was full.
+    pub(crate) ring_full: u64,
+    /// Times that no chunk was free in the memory, for all sockets that share it. Without copies, the driver waits
+    /// then, and drops frames in the device.
+    pub(crate) fill_empty: u64,
+}
+
+impl XdpKernelDrops {
+    fn of_socket(socket: BorrowedFd<'_>) -> Self {
+        sockopt::xdp_statistics(socket).map_or_else(
+            |_| Self::default(),
+            |counts| Self {
+                no_free_chunk: counts.rx_dropped,
+                ring_full: counts.rx_ring_full.unwrap_or(0),
+                fill_empty: counts.rx_fill_ring_empty_descs.unwrap_or(0),
+            },
+        )
+    }
+}
+
+impl XdpReader {
+    pub(crate) fn kernel_drops(&self) -> XdpKernelDrops {
+        XdpKernelDrops::of_socket(self.socket.as_fd())
+    }
+
+    /// The pending error of the socket, if any: ENETDOWN once the interface was removed.
+    pub(crate) fn pending_error(&self) -> io::Result<()> {
+        super::pending_error(self.socket.as_fd())
+    }
+}
+
+impl AsFd for XdpReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// A socket on one queue of an interface, with the memory of its frames.
 ///
 /// Chunks 0 to `receive` - 1 belong to the kernel for receiving, except the one that [`XdpSocket::receive_frame`]
@@ -199,7 +282,8 @@ pub(crate) struct XdpSocket {
     zero_copy: bool,
     memory: XdpMapping,
     fill: (XdpRing, Producer),
-    rx: Option<(XdpRing, Consumer)>,
+    /// `None` if only [readers](XdpReader) receive.
+    rx: Option<ReceiveRing>,
     tx: (XdpRing, Producer),
     done: (XdpRing, Consumer),
     free: Vec<u32>,
@@ -215,12 +299,13 @@ pub(crate) struct XdpSocket {
 
 impl XdpSocket {
     /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: do not ask the driver
-    /// to access our memory directly.
+    /// to access our memory directly. `receives`: whether it receives itself, if the layout has memory for that.
     pub(crate) fn open(
         interface: u32,
         queue: u32,
         shape: UmemLayout,
         copy: bool,
+        receives: bool,
     ) -> Result<Self, (XdpOpenStep, io::Error)> {
         let failed = |step: XdpOpenStep| move |error: rustix::io::Errno| (step, io::Error::from(error));
         let socket = super::open_socket(libc::AF_XDP, libc::SOCK_RAW, 0)
@@ -243,7 +328,8 @@ impl XdpSocket {
         sockopt::set_xdp_umem_fill_ring_size(fd, fill_places).map_err(failed(XdpOpenStep::Rings))?;
         sockopt::set_xdp_umem_completion_ring_size(fd, shape.send).map_err(failed(XdpOpenStep::Rings))?;
         sockopt::set_xdp_tx_ring_size(fd, shape.send).map_err(failed(XdpOpenStep::Rings))?;
-        if shape.receive > 0 {
+        let receives = receives && shape.receive > 0;
+        if receives {
             sockopt::set_xdp_rx_ring_size(fd, shape.receive).map_err(failed(XdpOpenStep::Rings))?;
         }
         let offsets = sockopt::xdp_mmap_offsets(fd).map_err(failed(XdpOpenStep::Rings))?;
@@ -253,9 +339,12 @@ impl XdpSocket {
         let fill = ring(XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, fill_places, 1)?;
         let done = ring(XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, shape.send, 1)?;
         let tx = ring(XDP_PGOFF_TX_RING, &offsets.tx, shape.send, 2)?;
-        let rx = match shape.receive {
-            0 => None,
-            places => Some((ring(XDP_PGOFF_RX_RING, &offsets.rx, places, 2)?, Consumer::new(places, 0))),
+        let rx = match receives {
+            false => None,
+            true => {
+                let places = shape.receive;
+                Some((ring(XDP_PGOFF_RX_RING, &offsets.rx, places, 2)?, Consumer::new(places, 0)))
+            }
         };
         let mut opened = Self {
             shape,
@@ -273,7 +362,7 @@ impl XdpSocket {
             socket,
         };
         for chunk in 0..shape.receive {
-            opened.give_receive_chunk(u64::from(chunk) * shape.chunk as u64);
+            give_receive_chunk(&mut opened.fill, u64::from(chunk) * shape.chunk as u64);
         }
         opened.return_received_chunks();
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
@@ -292,52 +381,73 @@ impl XdpSocket {
         Ok(opened)
     }
 
+    pub(crate) fn layout(&self) -> UmemLayout {
+        self.shape
+    }
+
     /// Whether the driver accesses our memory directly.
     pub(crate) fn zero_copy(&self) -> bool {
         self.zero_copy
     }
 
-    /// Gives the kernel a chunk to receive into.
-    fn give_receive_chunk(&mut self, chunk: u64) {
-        let (ring, end) = &mut self.fill;
-        // There is a place for each receive chunk.
-        if let Some(place) = end.take(|| ring.read()) {
-            ring.store_entry(place, 0, chunk);
-        }
+    /// Opens a further socket on the same queue, for frames that the XDP program sends there.
+    pub(crate) fn open_reader(
+        &self,
+        interface: u32,
+        queue: u32,
+    ) -> Result<XdpReader, (XdpOpenStep, io::Error)> {
+        let failed = |step: XdpOpenStep| move |error: rustix::io::Errno| (step, io::Error::from(error));
+        let socket = super::open_socket(libc::AF_XDP, libc::SOCK_RAW, 0)
+            .map_err(|error| (XdpOpenStep::Socket, error))?;
+        let places = self.shape.receive;
+        sockopt::set_xdp_rx_ring_size(&socket, places).map_err(failed(XdpOpenStep::Rings))?;
+        let offsets = sockopt::xdp_mmap_offsets(&socket).map_err(failed(XdpOpenStep::Rings))?;
+        let ring = XdpRing::from_socket(socket.as_fd(), XDP_PGOFF_RX_RING, &offsets.rx, places, 2)
+            .map_err(|error| (XdpOpenStep::Rings, error))?;
+        let address = SocketAddrXdpWithSharedUmem {
+            addr: SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue),
+            shared_umem_fd: self.socket.as_fd(),
+        };
+        rustix::net::bind(&socket, &address).map_err(failed(XdpOpenStep::Bind))?;
+        Ok(XdpReader { socket, rx: (ring, Consumer::new(places, 0)) })
     }
 
     /// Shows `take` the oldest received frame and removes it; returns `None` if there is none. Its memory
     /// returns to the kernel with [`XdpSocket::return_received_chunks`].
     #[inline]
     pub(crate) fn receive_frame<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let (ring, end) = self.rx.as_mut()?;
-        let place = end.take(|| ring.written_count())?;
-        let (address, len) = (ring.load(place, 0), length_of(ring.load(place, 1)));
-        let chunk = address & !(self.shape.chunk as u64 - 1);
-        let received = chunk / (self.shape.chunk as u64) < u64::from(self.shape.receive);
-        let inside = (address - chunk) as usize + len <= self.shape.chunk;
-        let bytes: &[u8] = if received && inside {
-            // SAFETY: inside one chunk of the memory, as just seen. The kernel gave the chunk to us with this
-            // entry and does not write it until `give_receive_chunk` below; it is none that frames are sent from, so
-            // nothing else points into it. The slice does not live longer: `take` cannot keep it.
-            unsafe { std::slice::from_raw_parts(self.memory.at.add(address as usize).as_ptr(), len) }
-        } else {
-            // The kernel's numbers are checked against each other, not trusted.
-            &[]
-        };
-        let taken = take(bytes);
-        if received {
-            self.give_receive_chunk(chunk);
-        }
-        Some(taken)
+        let Self { rx, memory, shape, fill, .. } = self;
+        receive_from(rx.as_mut()?, memory, *shape, fill, take)
+    }
+
+    /// The same of one of its readers; [`XdpSocket::return_chunks_of`] returns the memory.
+    #[inline]
+    pub(crate) fn receive_frame_of<T>(
+        &mut self,
+        reader: &mut XdpReader,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
+        let Self { memory, shape, fill, .. } = self;
+        receive_from(&mut reader.rx, memory, *shape, fill, take)
     }
 
     /// Returns received frames' chunks to the kernel.
     pub(crate) fn return_received_chunks(&mut self) {
         if let Some((ring, end)) = &self.rx {
-            ring.tell_read(end.read());
+            ring.publish_read(end.read());
         }
-        self.fill.0.tell_written(self.fill.1.written_count());
+        self.return_chunks();
+    }
+
+    /// Returns the chunks of a reader's frames to the kernel.
+    pub(crate) fn return_chunks_of(&mut self, reader: &XdpReader) {
+        let (ring, end) = &reader.rx;
+        ring.publish_read(end.read());
+        self.return_chunks();
+    }
+
+    fn return_chunks(&self) {
+        self.fill.0.publish_written(self.fill.1.written_count());
         if self.zero_copy && self.fill.0.needs_wakeup() {
             // Whether there is a frame shows in the ring.
             let _ = super::wait_for_events(
@@ -385,7 +495,7 @@ impl XdpSocket {
                 self.free.push(chunk as u32);
             }
         }
-        ring.tell_read(end.read());
+        ring.publish_read(end.read());
     }
 
     /// Makes the kernel send the queued frames. Those it did not accept are no longer queued, except if the
@@ -394,7 +504,7 @@ impl XdpSocket {
     pub(crate) fn send(&mut self) -> XdpSendOutcome {
         let put = std::mem::take(&mut self.put);
         let (ring, end) = &mut self.tx;
-        ring.tell_written(end.written_count());
+        ring.publish_written(end.written_count());
         if self.zero_copy {
             let called = match ring.needs_wakeup() {
                 true => call(self.socket.as_fd()),
@@ -464,11 +574,10 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Frames dropped by the kernel here since the socket was opened: no chunk was free, the ring was full,
-    /// or they were longer than a chunk without [`HEADROOM`].
+    /// Frames dropped by the kernel here since the socket was opened.
     pub(crate) fn kernel_drops(&self) -> u64 {
-        sockopt::xdp_statistics(self.socket.as_fd())
-            .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
+        let drops = XdpKernelDrops::of_socket(self.socket.as_fd());
+        drops.no_free_chunk + drops.ring_full
     }
 }
 
@@ -476,6 +585,46 @@ impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Gives the kernel a chunk to receive into.
+fn give_receive_chunk(fill: &mut (XdpRing, Producer), chunk: u64) {
+    let (ring, end) = fill;
+    // There is a place for each receive chunk.
+    if let Some(place) = end.take(|| ring.read()) {
+        ring.store_entry(place, 0, chunk);
+    }
+}
+
+/// Shows `take` the oldest frame of a receive ring whose frames are in `memory`, and removes it.
+#[inline]
+fn receive_from<T>(
+    rx: &mut ReceiveRing,
+    memory: &XdpMapping,
+    shape: UmemLayout,
+    fill: &mut (XdpRing, Producer),
+    take: impl FnOnce(&[u8]) -> T,
+) -> Option<T> {
+    let (ring, end) = rx;
+    let place = end.take(|| ring.written_count())?;
+    let (address, len) = (ring.load(place, 0), length_of(ring.load(place, 1)));
+    let chunk = address & !(shape.chunk as u64 - 1);
+    let received = chunk / (shape.chunk as u64) < u64::from(shape.receive);
+    let inside = (address - chunk) as usize + len <= shape.chunk;
+    let bytes: &[u8] = if received && inside {
+        // SAFETY: inside one chunk of the memory, as just seen. The kernel gave the chunk to us with this
+        // entry and does not write it until `give_receive_chunk` below; it is none that frames are sent from, so
+        // nothing else points into it. The slice does not live longer: `take` cannot keep it.
+        unsafe { std::slice::from_raw_parts(memory.at.add(address as usize).as_ptr(), len) }
+    } else {
+        // The kernel's numbers are checked against each other, not trusted.
+        &[]
+    };
+    let taken = take(bytes);
+    if received {
+        give_receive_chunk(fill, chunk);
+    }
+    Some(taken)
 }
 
 /// Makes the kernel look into the transmit ring.

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::{UdpConfig, UdpLink, bind, prepare_socket};
+use super::{UdpConfig, UdpLink, bind_datagram_socket, open_datagram_socket, prepare_socket};
 use crate::sys;
 use crate::{LinkError, Result};
 
@@ -35,16 +35,44 @@ impl Instruction {
     }
 
     pub const fn load_source_address() -> Self {
-        Self::without_jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + 12) as u32)
+        Self::load_network_word(12)
     }
 
-    /// Loads the IPv4 id.
+    /// Loads the byte at this offset of the IP header.
+    pub const fn load_network_byte(at: i32) -> Self {
+        Self::without_jump(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, (NETWORK_HEADER + at) as u32)
+    }
+
+    /// Loads the four bytes at this offset of the IP header, the highest one first.
+    pub const fn load_network_word(at: i32) -> Self {
+        Self::without_jump(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, (NETWORK_HEADER + at) as u32)
+    }
+
     pub(super) const fn load_ipv4_id() -> Self {
         Self::without_jump(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, (NETWORK_HEADER + 4) as u32)
     }
 
     pub(super) const fn add(number: u32) -> Self {
         Self::without_jump(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, number)
+    }
+
+    /// Remembers the accumulator for [`Instruction::add_remembered`].
+    pub const fn remember() -> Self {
+        Self::without_jump(libc::BPF_MISC | libc::BPF_TAX, 0)
+    }
+
+    pub const fn add_remembered() -> Self {
+        Self::without_jump(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X, 0)
+    }
+
+    /// Multiplies, modulo 2^32.
+    pub const fn multiply(by: u32) -> Self {
+        Self::without_jump(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, by)
+    }
+
+    /// Shifts to the right by less than 32 bits.
+    pub const fn shift_right(bits: u32) -> Self {
+        Self::without_jump(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, bits)
     }
 
     pub const fn keep_bits(bits: u32) -> Self {
@@ -70,6 +98,11 @@ impl Instruction {
         Self::without_jump(libc::BPF_RET | libc::BPF_A, 0)
     }
 
+    /// Ends with this socket.
+    pub const fn choose_socket_number(number: u32) -> Self {
+        Self::without_jump(libc::BPF_RET | libc::BPF_K, number)
+    }
+
     const fn without_jump(code: u32, k: u32) -> Self {
         Self { code: code as u16, jt: 0, jf: 0, k }
     }
@@ -89,27 +122,48 @@ impl UdpLink {
     /// As [`UdpLink::open`]; if another program has the port in its own group; and if the kernel rejects the
     /// program.
     pub fn open_group(config: &UdpConfig, count: usize, choose: &[Instruction]) -> Result<Vec<Self>> {
-        // Alone at first: otherwise it would silently join another program's group.
-        let (first, local) = bind(config.bind, config.checksum)?;
-        enable_port_sharing(&first)?;
-        let mut sockets = vec![first];
-        for _ in 1..count {
-            let socket = sys::open_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
-                .map_err(LinkError::io_with_context("cannot open a UDP socket"))?;
-            enable_port_sharing(&socket)?;
-            let at = SocketAddr::from(local);
-            rustix::net::bind(&socket, &at).map_err(|error| LinkError::bind(at, error.into()))?;
+        if config.bind.is_ipv6() {
+            return Err(LinkError::Ipv6(config.bind));
+        }
+        let (sockets, local) = bind_group(config.bind, config.interface.as_deref(), count, choose)?;
+        let SocketAddr::V4(local) = local else { return Err(LinkError::Ipv6(local)) };
+        let open = |socket: OwnedFd| {
             prepare_socket(&socket, config.checksum)?;
-            sockets.push(socket);
-        }
-        if let Some(first) = sockets.first() {
-            let program: Vec<_> = choose.iter().copied().map(Instruction::to_sock_filter).collect();
-            sys::attach_choice(first.as_fd(), &program).map_err(LinkError::io_with_context(
-                "cannot attach the program that chooses a socket (SO_ATTACH_REUSEPORT_CBPF)",
-            ))?;
-        }
-        sockets.into_iter().map(|socket| UdpLink::from_socket(socket, local, config)).collect()
+            UdpLink::from_socket(socket, local, config)
+        };
+        sockets.into_iter().map(open).collect()
     }
+}
+
+/// Binds `count` sockets to one address and port, which they share by a program.
+pub(super) fn bind_group(
+    address: SocketAddr,
+    interface: Option<&str>,
+    count: usize,
+    choose: &[Instruction],
+) -> Result<(Vec<OwnedFd>, SocketAddr)> {
+    // Alone at first: otherwise it would silently join another program's group.
+    let (first, local) = bind_datagram_socket(address, interface)?;
+    enable_port_sharing(&first)?;
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        let socket = open_datagram_socket(local, interface)?;
+        enable_port_sharing(&socket)?;
+        rustix::net::bind(&socket, &local).map_err(|error| LinkError::bind(local, error.into()))?;
+        sockets.push(socket);
+    }
+    if let Some(first) = sockets.first() {
+        attach_choice(first, choose)?;
+    }
+    Ok((sockets, local))
+}
+
+/// Makes a program choose among the sockets of a group from now on.
+pub(super) fn attach_choice(socket: &impl AsFd, choose: &[Instruction]) -> Result<()> {
+    let program: Vec<_> = choose.iter().copied().map(Instruction::to_sock_filter).collect();
+    sys::attach_choice(socket.as_fd(), &program).map_err(LinkError::io_with_context(
+        "cannot attach the program that chooses a socket (SO_ATTACH_REUSEPORT_CBPF)",
+    ))
 }
 
 fn enable_port_sharing(socket: &OwnedFd) -> Result<()> {
@@ -138,7 +192,7 @@ mod tests {
         let to = group[0].local_addr();
         assert!(group.iter().all(|link| link.local_addr() == to));
         // Neither alone nor as a group.
-        let taken = UdpConfig { bind: to.into(), ..config };
+        let taken = UdpConfig { bind: to.into(), ..config.clone() };
         assert!(UdpLink::open(&taken).is_err());
         assert!(UdpLink::open_group(&taken, 2, &BY_FIRST_BYTE).is_err());
 

@@ -11,13 +11,15 @@
 //! their number.
 
 mod group;
+mod ipv6;
+mod listener;
 mod numbering;
 mod receiver;
 mod runs;
 mod sender;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +27,11 @@ use std::time::Duration;
 use dta_proto::batch::PacketBatch;
 
 pub use group::Instruction;
+pub use ipv6::Ipv6FrameLink;
+pub use listener::UdpListener;
 pub use numbering::numbers_from_zero;
-pub use receiver::UdpReceiver;
-pub use sender::UdpSender;
+use receiver::UdpReceiver;
+use sender::UdpSender;
 pub(crate) use sender::{SEND_RETRIES, send_queue};
 
 use crate::sys;
@@ -35,6 +39,9 @@ use crate::{Link, LinkCounters, LinkError, Result, Scope};
 
 /// Most datagrams per system call: the kernel's own limit is 1,024.
 const CALL_MAX: usize = 256;
+
+/// Receive queue to request from the kernel unless said otherwise, in bytes.
+const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Most datagrams per run, sent or received (the kernel's smallest UDP_MAX_SEGMENTS).
 pub const RUN_MAX: usize = 64;
@@ -44,6 +51,8 @@ pub struct UdpConfig {
     /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
     /// kernel choose.
     pub bind: SocketAddr,
+    /// The only interface by which datagrams come and go; `None`: any.
+    pub interface: Option<String>,
     /// Whether payloads are protected by the UDP checksum. Otherwise they are RoCEv2's, from BTH to iCRC, and
     /// have a UDP checksum only where they may leave in runs: the kernel cuts no others.
     pub checksum: bool,
@@ -90,7 +99,14 @@ impl fmt::Display for RunUse {
 impl UdpConfig {
     /// For RoCEv2 frames, each its own message, with IPv4 id 0 and without UDP checksum.
     pub fn for_roce_frames(bind: SocketAddr) -> Self {
-        Self { bind, checksum: false, corrupt: false, receive_buffer: 8 << 20, runs: RunUse::NONE }
+        Self {
+            bind,
+            interface: None,
+            checksum: false,
+            corrupt: false,
+            receive_buffer: RECEIVE_BUFFER,
+            runs: RunUse::NONE,
+        }
     }
 
     /// For RoCEv2 frames in runs.
@@ -101,12 +117,13 @@ impl UdpConfig {
     /// For DTA reports and NACKs: with UDP checksum. `corrupt` says whether a fault injector may corrupt what
     /// is sent.
     pub fn for_reports(bind: SocketAddr, corrupt: bool) -> Self {
-        Self { bind, checksum: true, corrupt, receive_buffer: 8 << 20, runs: RunUse::BOTH }
+        Self { checksum: true, corrupt, runs: RunUse::BOTH, ..Self::for_roce_frames(bind) }
     }
 }
 
 /// A bound UDP socket, and the sockets that send from other source ports.
 pub struct UdpLink {
+    local: SocketAddrV4,
     receiver: UdpReceiver,
     sender: UdpSender,
 }
@@ -117,44 +134,37 @@ impl UdpLink {
     /// # Errors
     /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
     pub fn open(config: &UdpConfig) -> Result<Self> {
-        let (socket, local) = bind(config.bind, config.checksum)?;
+        let (socket, local) = bind(config.bind, config.interface.as_deref(), config.checksum)?;
         Self::from_socket(socket, local, config)
     }
 
-    /// A link for a bound socket.
     fn from_socket(socket: OwnedFd, local: SocketAddrV4, config: &UdpConfig) -> Result<Self> {
         let raw = match config.corrupt && config.checksum {
             true => Some(sender::open_raw_socket()?),
             false => None,
         };
-        let receive_buffer = set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
-        let any = local.ip().is_unspecified();
-        if any {
-            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
-                .map_err(LinkError::io_with_context("cannot ask for IP_PKTINFO"))?;
-        }
-        // Older kernels (before 5.0 and 4.18) refuse these.
-        let can = |option, value| sys::set_option(socket.as_fd(), libc::SOL_UDP, option, value).is_ok();
-        let receives_runs = config.runs.receive && can(sys::UDP_GRO, 1);
+        // Kernels before 4.18 refuse it.
+        let can_send = || sys::set_option(socket.as_fd(), libc::SOL_UDP, sys::UDP_SEGMENT, 0).is_ok();
         let may_send = || config.checksum || matches!(numbers_from_zero(), Ok(true));
-        let sends_runs = config.runs.send && can(sys::UDP_SEGMENT, 0) && may_send();
+        let sends_runs = config.runs.send && can_send() && may_send();
         let ids_unknown = config.runs.receive && !config.checksum;
         let socket = Arc::new(socket);
         Ok(Self {
-            receiver: UdpReceiver::new(
+            local,
+            receiver: UdpReceiver::from_socket(
                 Arc::clone(&socket),
-                local,
-                receive_buffer,
-                receives_runs,
+                local.into(),
+                config.receive_buffer,
+                config.runs.receive,
                 ids_unknown,
-            ),
+            )?,
             sender: UdpSender::new(socket, local, config, raw, sends_runs),
         })
     }
 
     /// Its receive address and port; if 0 was requested, the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddrV4 {
-        self.receiver.local_addr()
+        self.local
     }
 
     /// How runs are handled: as requested, as far as the kernel can and has not refused since.
@@ -168,10 +178,24 @@ impl UdpLink {
         self.receiver.receive_buffer()
     }
 
-    /// Opens the socket for a source address and port now, so that a port in use shows at start.
+    /// Bytes of the longest IPv4 packet that reaches `destination`, as far as the kernel knows: the path MTU.
     ///
     /// # Errors
-    /// As [`UdpLink::open`].
+    /// There is no route.
+    pub fn path_mtu(&self, destination: SocketAddrV4) -> Result<u32> {
+        let refused = LinkError::io_with_context("cannot read the path MTU (IP_MTU)");
+        let read = || {
+            // Only a connected socket has a path.
+            let socket = UdpSocket::bind((*self.local_addr().ip(), 0))?;
+            socket.connect(destination)?;
+            let mut mtu = [0];
+            sys::get_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU, &mut mtu)?;
+            Ok(mtu[0])
+        };
+        read().map_err(refused)
+    }
+
+    /// Opens the socket for a source address and port now, so that a port in use shows at start.
     pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
         self.sender.open_source(source)
     }
@@ -180,11 +204,6 @@ impl UdpLink {
     pub fn without_waiting(mut self) -> Self {
         self.sender.never_wait();
         self
-    }
-
-    /// Splits it into its two directions, for two threads.
-    pub fn split_directions(self) -> (UdpReceiver, UdpSender) {
-        (self.receiver, self.sender)
     }
 }
 
@@ -204,15 +223,9 @@ impl Link for UdpLink {
     }
 
     fn link_counters(&self) -> LinkCounters {
-        let LinkCounters { received, received_bytes, dropped_too_long, dropped_by_kernel, .. } =
-            self.receiver.receive_counters();
-        LinkCounters {
-            received,
-            received_bytes,
-            dropped_too_long,
-            dropped_by_kernel,
-            ..self.sender.send_counters()
-        }
+        let mut counters = self.receiver.receive_counters();
+        counters.add(&self.sender.send_counters());
+        counters
     }
 
     fn corruption_scope(&self) -> Scope {
@@ -220,18 +233,43 @@ impl Link for UdpLink {
     }
 }
 
-/// Binds an unconnected socket with DF set, and returns its address.
-fn bind(address: SocketAddr, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
-    let IpAddr::V4(_) = address.ip() else { return Err(LinkError::Ipv6(address)) };
-    let socket = UdpSocket::bind(address).map_err(|error| LinkError::bind(address, error))?;
-    let SocketAddr::V4(local) =
-        socket.local_addr().map_err(LinkError::io_with_context("cannot read a socket's address"))?
-    else {
-        return Err(LinkError::Ipv6(address));
-    };
-    let socket = OwnedFd::from(socket);
+/// Binds an unconnected socket over IPv4 with DF set, of one interface or any, and returns its address.
+fn bind(address: SocketAddr, interface: Option<&str>, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
+    let SocketAddr::V4(_) = address else { return Err(LinkError::Ipv6(address)) };
+    let (socket, local) = bind_datagram_socket(address, interface)?;
+    let SocketAddr::V4(local) = local else { return Err(LinkError::Ipv6(local)) };
     prepare_socket(&socket, checksum)?;
     Ok((socket, local))
+}
+
+/// Binds a UDP socket, of one interface or any, and returns its address.
+fn bind_datagram_socket(address: SocketAddr, interface: Option<&str>) -> Result<(OwnedFd, SocketAddr)> {
+    let socket = open_datagram_socket(address, interface)?;
+    rustix::net::bind(&socket, &address).map_err(|error| LinkError::bind(address, error.into()))?;
+    let cannot_read = LinkError::io_with_context("cannot read a socket's address");
+    let local = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from);
+    Ok((socket, local.map_err(|error| cannot_read(error.into()))?))
+}
+
+/// Opens a UDP socket of an address's family, of one interface or any, without binding it.
+fn open_datagram_socket(address: SocketAddr, interface: Option<&str>) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let socket = sys::open_socket(family, libc::SOCK_DGRAM, 0)
+        .map_err(LinkError::io_with_context("cannot open a UDP socket"))?;
+    if address.is_ipv6() {
+        // The unspecified address takes IPv4, too, whatever the system's default is.
+        sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)
+            .map_err(LinkError::io_with_context("cannot take IPv4 at an IPv6 address (IPV6_V6ONLY)"))?;
+    }
+    if let Some(name) = interface {
+        sys::bind_to_device(socket.as_fd(), name).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => LinkError::NoInterface(name.into()),
+            _ => LinkError::io_with_context(format!("cannot receive datagrams of interface {name} only"))(
+                error,
+            ),
+        })?;
+    }
+    Ok(socket)
 }
 
 /// Sets the options common to all sockets of links.

@@ -30,14 +30,14 @@ pub fn numbers_from_zero() -> &'static Result<bool> {
 
 fn probe_kernel() -> Result<bool> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ((from, _), (to, address)) = (bind(any, true)?, bind(any, true)?);
+    let ((from, _), (to, address)) = (bind(any, None, true)?, bind(any, None, true)?);
     sys::attach_filter(to.as_fd(), &KEEP_ID_BYTES.map(Instruction::to_sock_filter))
         .map_err(LinkError::io_with_context("cannot attach a filter (SO_ATTACH_FILTER)"))?;
     let mut messages = Messages::new(RUN_MAX);
     // Twice: each message begins anew.
     for _ in 0..2 {
         let bytes = vec![0; usize::from(LEN) * RUN_MAX];
-        let message = Outgoing { bytes: &bytes, segment: Some(LEN), to: Some(address), from: None };
+        let message = Outgoing { bytes: &bytes, segment: Some(LEN), to: Some(address.into()), from: None };
         messages
             .send(from.as_fd(), std::iter::once(message))
             .map_err(LinkError::io_with_context("cannot send datagrams as one message (UDP_SEGMENT)"))?;

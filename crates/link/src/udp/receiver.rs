@@ -1,6 +1,6 @@
 //! The receiving half of a UDP link.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::time::Duration;
 use dta_proto::batch::{HEADROOM, PacketBatch};
 use dta_proto::wire::datagram;
 
-use super::CALL_MAX;
-use crate::sys::{self, Messages};
+use super::{CALL_MAX, set_receive_buffer};
+use crate::link::recv_or_wait;
+use crate::sys::{self, Incoming, Messages};
 use crate::{LinkCounters, LinkError, Result};
 
 /// Messages per call if each may be a run.
@@ -21,9 +22,9 @@ const RUNS: usize = 64;
 const STRIDE: usize = (64 << 10) + 3 * 64;
 
 /// The receiving half of a UDP link.
-pub struct UdpReceiver {
+pub(super) struct UdpReceiver {
     socket: Arc<OwnedFd>,
-    local: SocketAddrV4,
+    local: SocketAddr,
     receive_buffer: usize,
     messages: Messages,
     runs: Option<Box<Runs>>,
@@ -43,17 +44,24 @@ struct Runs {
 }
 
 impl UdpReceiver {
-    /// `runs`: whether the socket may deliver runs of datagrams as one message; `ids_unknown`: whether to mark
-    /// packets so.
-    pub(super) fn new(
+    /// Of a bound socket. `receive_buffer` is the queue to request, `runs` whether to take runs of datagrams as one message
+    /// where the kernel can; `ids_unknown`: whether to mark packets so.
+    pub(super) fn from_socket(
         socket: Arc<OwnedFd>,
-        local: SocketAddrV4,
+        local: SocketAddr,
         receive_buffer: usize,
         runs: bool,
         ids_unknown: bool,
-    ) -> UdpReceiver {
+    ) -> Result<UdpReceiver> {
+        let receive_buffer = set_receive_buffer(socket.as_fd(), receive_buffer)?;
+        if local.is_ipv4() && local.ip().is_unspecified() {
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
+                .map_err(LinkError::io_with_context("cannot ask for IP_PKTINFO"))?;
+        }
+        // Kernels before 5.0 refuse it.
+        let runs = runs && sys::set_option(socket.as_fd(), libc::SOL_UDP, sys::UDP_GRO, 1).is_ok();
         let buffers = || Box::new(Runs { bytes: vec![0; RUNS * STRIDE].into(), count: 0, index: 0, at: 0 });
-        UdpReceiver {
+        Ok(UdpReceiver {
             socket,
             local,
             receive_buffer,
@@ -61,10 +69,10 @@ impl UdpReceiver {
             runs: runs.then(buffers),
             ids_unknown,
             counters: LinkCounters::default(),
-        }
+        })
     }
 
-    pub(super) fn local_addr(&self) -> SocketAddrV4 {
+    pub(super) fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
@@ -77,17 +85,12 @@ impl UdpReceiver {
     }
 
     /// As [`crate::Link::recv`].
-    pub fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_nonblocking(batch)?;
-        if received > 0 || timeout == Some(Duration::ZERO) {
-            return Ok(received);
-        }
-        crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_nonblocking(batch)
+    pub(super) fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
+        recv_or_wait(self, batch, timeout, Self::recv_nonblocking)
     }
 
     /// Counters of what was received, and what the kernel dropped at this socket so far.
-    pub fn receive_counters(&self) -> LinkCounters {
+    pub(super) fn receive_counters(&self) -> LinkCounters {
         let dropped_by_kernel = sys::kernel_drops(self.as_fd());
         LinkCounters { dropped_by_kernel, ..self.counters }
     }
@@ -95,6 +98,33 @@ impl UdpReceiver {
     /// 0 means that nothing earlier from the kernel is left either, so that a caller may wait.
     fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
+        match self.local {
+            SocketAddr::V4(local) => self.recv_with(batch, |incoming, len| {
+                let from = match incoming.from {
+                    SocketAddr::V4(from) => from,
+                    // Not of this family.
+                    SocketAddr::V6(from) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, from.port()),
+                };
+                // Known on sockets bound to all addresses.
+                let to = SocketAddrV4::new(incoming.to.unwrap_or(*local.ip()), local.port());
+                datagram::encode_header(from, to, len)
+            }),
+            SocketAddr::V6(local) => self.recv_with(batch, |incoming, len| {
+                let from = match incoming.from {
+                    SocketAddr::V6(from) => from,
+                    SocketAddr::V4(from) => SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, from.port(), 0, 0),
+                };
+                datagram::encode_ipv6_header(from, local, len)
+            }),
+        }
+    }
+
+    /// Receives datagrams behind the headers that `encode` makes of a message and the length of a datagram in it.
+    fn recv_with<const HEADER: usize>(
+        &mut self,
+        batch: &mut PacketBatch,
+        encode: impl Fn(&Incoming, usize) -> [u8; HEADER],
+    ) -> Result<usize> {
         let Self { socket, messages, runs, .. } = self;
         match runs {
             Some(runs) => {
@@ -103,33 +133,33 @@ impl UdpReceiver {
                     (runs.index, runs.at) = (0, 0);
                     runs.count = received_count(messages.recv(socket.as_fd(), buffers))?;
                 }
-                self.split_runs(batch);
+                self.split_runs(batch, encode);
             }
             None => {
-                let buffers = batch.receive_buffers(HEADROOM + datagram::HEADER_LEN);
+                let buffers = batch.receive_buffers(HEADROOM + HEADER);
                 let count = received_count(messages.recv(socket.as_fd(), buffers))?;
-                self.adopt_datagrams(batch, count);
+                self.adopt_datagrams(batch, count, encode);
             }
         }
         Ok(batch.len())
     }
 
     /// Adds headers to the datagrams that the kernel wrote into the slots of `batch`.
-    fn adopt_datagrams(&mut self, batch: &mut PacketBatch, count: usize) {
+    fn adopt_datagrams<const HEADER: usize>(
+        &mut self,
+        batch: &mut PacketBatch,
+        count: usize,
+        encode: impl Fn(&Incoming, usize) -> [u8; HEADER],
+    ) {
         for index in 0..count {
             let incoming = self.messages.incoming_metadata(index);
             if incoming.truncated {
                 self.counters.dropped_too_long += 1;
                 continue;
             }
-            let to = self.destination(incoming.to);
-            batch.adopt_received(index, datagram::HEADER_LEN + incoming.len);
+            batch.adopt_received(index, HEADER + incoming.len);
             let packet = batch.packet_mut(batch.len() - 1);
-            packet[..datagram::HEADER_LEN].copy_from_slice(&datagram::encode_header(
-                incoming.from,
-                to,
-                incoming.len,
-            ));
+            packet[..HEADER].copy_from_slice(&encode(&incoming, incoming.len));
             self.counters.count_received(packet.len());
             if self.ids_unknown {
                 batch.set_id_unknown(batch.len() - 1);
@@ -138,16 +168,18 @@ impl UdpReceiver {
     }
 
     /// Cuts runs into datagrams, as many as fit `batch`.
-    fn split_runs(&mut self, batch: &mut PacketBatch) {
-        let room = batch.packet_capacity().saturating_sub(datagram::HEADER_LEN);
-        while let Some(runs) = self.runs.as_ref().filter(|runs| runs.index < runs.count) {
+    fn split_runs<const HEADER: usize>(
+        &mut self,
+        batch: &mut PacketBatch,
+        encode: impl Fn(&Incoming, usize) -> [u8; HEADER],
+    ) {
+        let room = batch.packet_capacity().saturating_sub(HEADER);
+        while let Some(runs) = self.runs.as_mut().filter(|runs| runs.index < runs.count) {
             let incoming = self.messages.incoming_metadata(runs.index);
-            let (from, to) = (incoming.from, self.destination(incoming.to));
             let len = incoming.len.min(STRIDE);
             // Runs of empty datagrams do not exist: an empty datagram is a message.
             let segment = incoming.segment.map_or(len, NonZero::get).min(len);
-            let header = datagram::encode_header(from, to, segment.min(room));
-            let Some(runs) = &mut self.runs else { return };
+            let header = encode(&incoming, segment.min(room));
             let message = &runs.bytes[runs.index * STRIDE..][..len];
             loop {
                 let datagram = &message[runs.at..(runs.at + segment).min(len)];
@@ -155,14 +187,14 @@ impl UdpReceiver {
                     self.counters.dropped_too_long += 1;
                 } else {
                     let Some(slot) = batch.next_slot() else { return };
-                    let (head, payload) = slot.split_at_mut(datagram::HEADER_LEN);
+                    let (head, payload) = slot.split_at_mut(HEADER);
                     match datagram.len() == segment {
                         true => head.copy_from_slice(&header),
-                        false => head.copy_from_slice(&datagram::encode_header(from, to, datagram.len())),
+                        false => head.copy_from_slice(&encode(&incoming, datagram.len())),
                     }
                     payload[..datagram.len()].copy_from_slice(datagram);
-                    batch.commit_packet(datagram::HEADER_LEN + datagram.len(), 0);
-                    self.counters.count_received(datagram::HEADER_LEN + datagram.len());
+                    batch.commit_packet(HEADER + datagram.len(), 0);
+                    self.counters.count_received(HEADER + datagram.len());
                     if self.ids_unknown {
                         batch.set_id_unknown(batch.len() - 1);
                     }
@@ -174,11 +206,6 @@ impl UdpReceiver {
             }
             (runs.index, runs.at) = (runs.index + 1, 0);
         }
-    }
-
-    /// Where a datagram was sent to: `to` is set on sockets bound to all addresses.
-    fn destination(&self, to: Option<Ipv4Addr>) -> SocketAddrV4 {
-        SocketAddrV4::new(to.unwrap_or(*self.local.ip()), self.local.port())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs: consecutive datagrams to one place, all of one length except the last, which may be shorter. The
 //! kernel accepts a run as one message and cuts it (UDP_SEGMENT).
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -43,7 +43,7 @@ struct DatagramRun {
     /// Where their payloads are combined; empty for a single datagram.
     bytes: Range<usize>,
     segment: u16,
-    to: Option<SocketAddrV4>,
+    to: Option<SocketAddr>,
     from: Option<Ipv4Addr>,
     /// Bytes to count for them.
     counted: usize,

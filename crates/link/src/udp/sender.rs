@@ -21,14 +21,14 @@ pub(crate) const SEND_RETRIES: u32 = 100;
 
 /// Most sockets that a link keeps open for sending. Sources come and go with queue pairs; beyond this, all
 /// are closed, and those still in use are opened again.
-const SOURCES_MAX: usize = 64;
+pub(super) const SOURCES_MAX: usize = 64;
 
 /// Pause before retrying a source that could not be bound.
 const REBIND: Duration = Duration::from_secs(1);
 
 /// The sending half of a UDP link: one unconnected socket per source address and port, opened when
 /// first used.
-pub struct UdpSender {
+pub(super) struct UdpSender {
     /// As [`UdpConfig::checksum`].
     checksum: bool,
     /// How often a full queue is waited for.
@@ -121,7 +121,7 @@ impl UdpSender {
     }
 
     /// As [`super::UdpLink::open_source`].
-    pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
+    pub(super) fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
         self.socket_of(source).map(drop)
     }
 
@@ -138,7 +138,7 @@ impl UdpSender {
     ///
     /// # Errors
     /// A corrupted datagram is sent on a link opened without `corrupt`. The other datagrams were sent.
-    pub fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
+    pub(super) fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         let before = self.counters.sent;
         if self.sockets.len() > SOURCES_MAX {
             self.sockets.truncate(1);
@@ -153,12 +153,12 @@ impl UdpSender {
     }
 
     /// Counters of what was sent, and what was not, by reason.
-    pub fn send_counters(&self) -> LinkCounters {
+    pub(super) fn send_counters(&self) -> LinkCounters {
         self.counters
     }
 
     /// Which bits a corrupting fault may flip on this link.
-    pub fn corruption_scope(&self) -> Scope {
+    pub(super) fn corruption_scope(&self) -> Scope {
         if self.checksum { Scope::Datagram } else { Scope::Payload }
     }
 
@@ -244,12 +244,12 @@ impl UdpSender {
             return Ok(Some(SendRoute { channel: Channel::Raw, to, from: None, skip: 0, end: packet.len() }));
         }
         let (Addresses { source, destination: to, runs }, end) = match batch.addresses(index) {
-            Some(told) => {
+            Some(given) => {
                 debug_assert_eq!(
                     batch.udp_datagram(index).map(|datagram| (datagram.source(), datagram.destination())),
-                    Some((told.source, told.destination))
+                    Some((given.source, given.destination))
                 );
-                (told, packet.len())
+                (given, packet.len())
             }
             None => {
                 let Ok(sent) = UdpDatagram::parse_exact(packet) else {
@@ -301,7 +301,7 @@ impl UdpSender {
         if let Some(index) = self.by_source.get(&source) {
             return Ok(*index);
         }
-        let (socket, _) = bind(source.into(), self.checksum)?;
+        let (socket, _) = bind(source.into(), None, self.checksum)?;
         // Nothing is received here: a minimal queue, so that strangers cannot fill memory.
         sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
             .map_err(LinkError::io_with_context("cannot set SO_RCVBUF"))?;
@@ -334,7 +334,7 @@ impl UdpSender {
             let outgoing = routes[index].map(|route| Outgoing {
                 bytes: &packet[route.skip..route.end],
                 segment: None,
-                to: Some(route.to),
+                to: Some(route.to.into()),
                 from: route.from,
             });
             (outgoing.unwrap_or_default(), packet.len())

@@ -3,7 +3,7 @@
 //!
 //! A small program at the interface takes frames to our UDP ports before the kernel's network stack sees
 //! them, and leaves all others to the kernel. So, unlike with [`crate::packet`], the kernel does not see ours
-//! and does not answer them. ARP goes to the kernel, and through a packet socket to us too.
+//! and does not answer them. ARP and neighbour discovery go to the kernel, and through a packet socket to us too.
 //!
 //! The program runs in the driver (native) if possible, else after it (generic). It stays attached as long as
 //! the link is open: the kernel detaches it when the link's file descriptor is closed, however the process
@@ -14,26 +14,31 @@
 //! An interface that strips VLAN tags itself hides them from the program: frames of a VLAN then look
 //! untagged. If there are such frames, disable the stripping (`ethtool -K NAME rxvlan off`).
 
+mod events;
 pub(crate) mod index;
+mod intake;
 #[cfg(feature = "xdp")]
 mod program;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use dta_proto::batch::{ETHERNET_LEN, PacketBatch};
 use rustix::event::epoll;
 
+use crate::link::recv_or_wait;
 use crate::packet::{self, NetworkInterface, PORTS_MAX, PacketConfig, PacketLink};
 use crate::sys::{self, Frame, HEADROOM, UmemLayout, XdpOpenStep, XdpSendOutcome, XdpSocket};
 use crate::udp::SEND_RETRIES;
 use crate::{Link, LinkCounters, LinkError, Result, Scope};
+pub use events::{EventLimits, EventTables, EventWords, ReportForm, SourceSequence, SourceSequences};
+pub(crate) use intake::{XdpIntake, XdpReceiver};
+pub use sys::SharedWords;
 
 /// Most frames waiting to be sent.
 const SEND: u32 = 1024;
-/// Most queues of one link.
 const QUEUES_MAX: u32 = 64;
 /// How long an interface may be busy before that is an error: the kernel detaches the program of a closed
 /// link and releases its queues a little later, for instance when a process forked meanwhile closes its
@@ -68,6 +73,8 @@ pub struct XdpConfig {
     pub ports: Vec<u16>,
     /// Our IPv4 address: fragments to it without ports are received, too, so that the caller can count them.
     pub address: Option<Ipv4Addr>,
+    /// Our IPv6 address: with it, UDP over IPv6 to the ports is received, too, and neighbour discovery.
+    pub ipv6_address: Option<Ipv6Addr>,
     /// Size of the receive memory over all queues: a frame takes 2,048 bytes, or 4,096 if the interface's MTU
     /// is larger. Rounded to a power of two of frames.
     pub receive_buffer: usize,
@@ -78,12 +85,12 @@ pub struct XdpConfig {
 }
 
 impl XdpConfig {
-    /// Listens to `ports` on `interface`.
     pub fn new(interface: impl Into<String>, ports: impl Into<Vec<u16>>) -> Self {
         Self {
             interface: interface.into(),
             ports: ports.into(),
             address: None,
+            ipv6_address: None,
             receive_buffer: 8 << 20,
             mac: None,
             mode: None,
@@ -107,9 +114,8 @@ pub struct XdpLink {
     /// The queue to read first next time.
     next: usize,
     /// `None` if nothing is received.
-    arp: Option<PacketLink>,
-    /// Readable when one of the sockets is.
-    ready: OwnedFd,
+    resolution: Option<PacketLink>,
+    ready: Watch,
     /// Which packets of the current batch are being sent.
     line: Vec<u16>,
     counters: LinkCounters,
@@ -122,15 +128,7 @@ impl XdpLink {
     /// privileges are missing; the interface has an XDP program, or one of its queues an AF_XDP socket; or
     /// the kernel or the driver cannot do it. Each says what to do.
     pub fn open(config: &XdpConfig) -> Result<Self> {
-        let until = Instant::now() + LEAVING;
-        loop {
-            match Self::open_without_retry(config) {
-                Err(LinkError::XdpInUse(_) | LinkError::QueueInUse { .. }) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                opened => return opened,
-            }
-        }
+        retry_while_busy(|| Self::open_without_retry(config))
     }
 
     fn open_without_retry(config: &XdpConfig) -> Result<Self> {
@@ -141,18 +139,14 @@ impl XdpLink {
         let receives = !config.ports.is_empty();
         let count = match receives {
             false => 1,
-            true => sys::receive_queues(&interface.name)
-                .map_err(LinkError::io_with_context(format!(
-                    "cannot count the queues of {}",
-                    interface.name
-                )))?
-                .min(QUEUES_MAX),
+            true => count_queues(&interface)?.min(QUEUES_MAX),
         };
         let shape = umem_layout(&interface, config.receive_buffer, receives, count)?;
-        let arp = match receives {
+        let resolution = match receives {
             false => None,
-            true => Some(PacketLink::open_for_arp(&PacketConfig {
+            true => Some(PacketLink::open_for_resolution(&PacketConfig {
                 mac: config.mac,
+                ipv6_address: config.ipv6_address,
                 ..PacketConfig::new(&*interface.name, [])
             })?),
         };
@@ -175,24 +169,19 @@ impl XdpLink {
             }
         };
         let mut queues = Vec::new();
-        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))?;
-        let watch = |fd: BorrowedFd<'_>| {
-            epoll::add(&ready, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-                .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))
-        };
+        let ready = Watch::new()?;
         for queue in 0..count {
-            let socket = XdpSocket::open(interface.index, queue, shape, mode == Some(Mode::Generic))
+            let socket = XdpSocket::open(interface.index, queue, shape, mode == Some(Mode::Generic), true)
                 .map_err(|(step, error)| explain_refusal(&interface, queue, shape, step, error))?;
             #[cfg(feature = "xdp")]
             if let Some(program) = &mut program {
                 program.add(queue, socket.as_fd())?;
-                watch(socket.as_fd())?;
+                ready.add(socket.as_fd())?;
             }
             queues.push(socket);
         }
-        if let Some(arp) = &arp {
-            watch(arp.as_fd())?;
+        if let Some(resolution) = &resolution {
+            ready.add(resolution.as_fd())?;
         }
         Ok(Self {
             #[cfg(feature = "xdp")]
@@ -201,7 +190,7 @@ impl XdpLink {
             mode,
             queues,
             next: 0,
-            arp,
+            resolution,
             ready,
             line: Vec::new(),
             counters: LinkCounters::default(),
@@ -229,9 +218,13 @@ impl XdpLink {
 
     fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
-        let Self { queues, next, arp, counters, .. } = self;
-        let Some(arp) = arp else { return Ok(0) };
+        let Self { queues, next, resolution, counters, .. } = self;
+        let Some(resolution) = resolution else { return Ok(0) };
         for _ in 0..queues.len() {
+            // The next queue comes first next time.
+            if batch.is_full() {
+                break;
+            }
             let queue = &mut queues[*next];
             let mut any = false;
             while !batch.is_full() {
@@ -251,9 +244,9 @@ impl XdpLink {
         }
         if batch.is_empty() {
             // It also notices when the interface is gone.
-            return arp.recv_nonblocking(batch);
+            return resolution.recv_nonblocking(batch);
         }
-        arp.take(batch);
+        resolution.take(batch);
         Ok(batch.len())
     }
 
@@ -301,6 +294,28 @@ impl XdpLink {
     }
 }
 
+/// Readable when one of several sockets is.
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    pub(crate) fn new() -> Result<Self> {
+        epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map(Self)
+            .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))
+    }
+
+    pub(crate) fn add(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        epoll::add(&self.0, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(|error| LinkError::io_with_context("cannot wait for several sockets")(error.into()))
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl AsFd for XdpLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
@@ -309,12 +324,7 @@ impl AsFd for XdpLink {
 
 impl Link for XdpLink {
     fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
-        let received = self.recv_nonblocking(batch)?;
-        if received > 0 || timeout == Some(Duration::ZERO) {
-            return Ok(received);
-        }
-        crate::wait_readable(&[self.as_fd()], timeout)?;
-        self.recv_nonblocking(batch)
+        recv_or_wait(self, batch, timeout, Self::recv_nonblocking)
     }
 
     fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
@@ -336,13 +346,13 @@ impl Link for XdpLink {
     }
 
     fn link_counters(&self) -> LinkCounters {
-        let arp = self.arp.as_ref().map(Link::link_counters).unwrap_or_default();
+        let resolution = self.resolution.as_ref().map(Link::link_counters).unwrap_or_default();
         LinkCounters {
-            received: self.counters.received + arp.received,
-            received_bytes: self.counters.received_bytes + arp.received_bytes,
-            dropped_too_long: self.counters.dropped_too_long + arp.dropped_too_long,
+            received: self.counters.received + resolution.received,
+            received_bytes: self.counters.received_bytes + resolution.received_bytes,
+            dropped_too_long: self.counters.dropped_too_long + resolution.dropped_too_long,
             dropped_by_kernel: self.queues.iter().map(XdpSocket::kernel_drops).sum::<u64>()
-                + arp.dropped_by_kernel,
+                + resolution.dropped_by_kernel,
             ..self.counters
         }
     }
@@ -354,13 +364,10 @@ impl Link for XdpLink {
 
 /// Checks whether this process and this kernel support links that receive by AF_XDP, independently of the
 /// interface: opens an AF_XDP socket with memory, and loads the program.
-///
-/// # Errors
-/// As [`XdpLink::open`].
 pub fn probe_support() -> Result<()> {
     let any = NetworkInterface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
     let shape = UmemLayout { chunk: CHUNKS[0], receive: 1, send: 1 };
-    match XdpSocket::open(any.index, 0, shape, true) {
+    match XdpSocket::open(any.index, 0, shape, true, true) {
         // There is no interface with this index, which is checked last.
         Ok(_) | Err((XdpOpenStep::Bind, _)) => {}
         Err((step, error)) => return Err(explain_refusal(&any, 0, shape, step, error)),
@@ -368,6 +375,33 @@ pub fn probe_support() -> Result<()> {
     #[cfg(feature = "xdp")]
     program::probe_loading(&any)?;
     Ok(())
+}
+
+/// Checks the same of listeners whose unchanged reports the program at the interface drops.
+pub fn probe_events() -> Result<()> {
+    probe_support()?;
+    #[cfg(feature = "xdp")]
+    events::probe_loading()?;
+    Ok(())
+}
+
+/// Opens something at an interface, again for a while if that is busy.
+fn retry_while_busy<T>(mut open: impl FnMut() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        match open() {
+            Err(LinkError::XdpInUse(_) | LinkError::QueueInUse { .. }) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Number of receive queues of an interface.
+fn count_queues(interface: &NetworkInterface) -> Result<u32> {
+    sys::receive_queues(&interface.name)
+        .map_err(LinkError::io_with_context(format!("cannot count the queues of {}", interface.name)))
 }
 
 /// How the memory of each of `queues` sockets is divided.

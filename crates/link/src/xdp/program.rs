@@ -1,19 +1,39 @@
-//! The program at the interface that takes our frames: `ebpf/take.bpf.c`, built by `make ebpf`.
+//! The programs at an interface that take our frames, built by `make ebpf`: `ebpf/take.bpf.c` for links of frames, and
+//! `ebpf/intake.bpf.c` for datagrams to listeners, `ebpf/events.bpf.c` for those whose unchanged reports it drops.
 
 use std::error::Error;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use aya::maps::{Array, XskMap};
+use aya::maps::{Array, HashMap, XskMap};
 use aya::programs::links::FdLink;
 use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
+use super::events::{EventLimits, EventTables, ReportForm};
 use super::{Mode, XdpConfig};
 use crate::packet::NetworkInterface;
 use crate::{LinkError, Result};
 
-const OBJECT: &[u8] = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
+/// Most receive queues of an interface whose datagrams are taken; as in `ebpf/intake.bpf.h`.
+pub(super) const INTAKE_QUEUES: u32 = 64;
+/// Most listeners at an interface; as in `ebpf/intake.bpf.h`.
+pub(super) const INTAKE_LISTENERS: u32 = 32;
+
+/// A program in an object, by its name.
+struct ProgramObject {
+    name: &'static str,
+    bytes: &'static [u8],
+}
+
+const TAKE: ProgramObject =
+    ProgramObject { name: "take", bytes: aya::include_bytes_aligned!("../../ebpf/take.bpf.o") };
+const INTAKE: ProgramObject =
+    ProgramObject { name: "intake", bytes: aya::include_bytes_aligned!("../../ebpf/intake.bpf.o") };
+/// The same, with events.
+const EVENTS: ProgramObject =
+    ProgramObject { name: "events", bytes: aya::include_bytes_aligned!("../../ebpf/events.bpf.o") };
 
 /// The first kernel that attaches XDP programs through a file descriptor.
 const LINUX: (u32, u32) = (5, 9);
@@ -35,7 +55,7 @@ impl Program {
         queues: u32,
     ) -> Result<(Self, Mode)> {
         let name = &interface.name;
-        let mut loaded = load(name, queues)?;
+        let mut loaded = TAKE.load(name, &[("sockets", queues)])?;
         let failed = |error: &(dyn Error + 'static)| explain_refusal(name, "an XDP program", error);
         let mut words = [0u64; 1024];
         for port in &config.ports {
@@ -49,9 +69,129 @@ impl Program {
             let mut address: Array<_, u32> = program_map(&mut loaded, "address")?;
             address.set(0, u32::from_ne_bytes(ip.octets()), 0).map_err(|error| failed(&error))?;
         }
-        let program = xdp_program(&mut loaded)?;
-        let modes: &[Mode] = match config.mode {
-            Some(mode) => &[mode],
+        if config.ipv6_address.is_some() {
+            let mut takes_ipv6: Array<_, u32> = program_map(&mut loaded, "takes_ipv6")?;
+            takes_ipv6.set(0, 1, 0).map_err(|error| failed(&error))?;
+        }
+        TAKE.attach(interface, loaded, config.mode)
+    }
+
+    /// From now on, sends frames to us on receive queue `queue` to a socket.
+    pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+        let mut sockets: XskMap<_> = program_map(&mut self.loaded, "sockets")?;
+        sockets
+            .set(queue, socket.as_raw_fd(), 0)
+            .map_err(|error| explain_refusal(&self.interface, "a map of AF_XDP sockets", &error))
+    }
+}
+
+/// The program that takes datagrams to listeners, attached to an interface until this is dropped.
+pub(super) struct IntakeProgram(Program);
+
+impl IntakeProgram {
+    /// Loads the program for listeners at these addresses of the interface, and attaches it. Until there are
+    /// listeners, it leaves all frames to the kernel.
+    pub(super) fn load(
+        interface: &NetworkInterface,
+        addresses: &[Ipv4Addr],
+        mode: Option<Mode>,
+        events: Option<EventLimits>,
+    ) -> Result<(Self, Mode)> {
+        let mut entries = vec![("places", addresses.len() as u32 * INTAKE_LISTENERS)];
+        entries.extend(events.iter().flat_map(EventLimits::map_entries));
+        let object = if events.is_some() { EVENTS } else { INTAKE };
+        let mut loaded = object.load(&interface.name, &entries)?;
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&interface.mac);
+        let mut own: Array<_, u64> = program_map(&mut loaded, "own")?;
+        own.set(0, u64::from_ne_bytes(mac), 0)
+            .map_err(|error| explain_refusal(&interface.name, "an XDP program", &error))?;
+        let (program, mode) = object.attach(interface, loaded, mode)?;
+        Ok((Self(program), mode))
+    }
+
+    /// The tables of a program with events, which can be had once.
+    pub(super) fn event_tables(&mut self, limits: &EventLimits) -> Result<EventTables> {
+        EventTables::map(&mut self.0.loaded, limits)
+            .map_err(|error| explain_refusal(&self.0.interface, "the tables of an XDP program", &*error))
+    }
+
+    /// Drops unchanged reports of a listener from now on.
+    pub(super) fn drop_unchanged(
+        &mut self,
+        listener: u32,
+        form: ReportForm,
+        limits: &EventLimits,
+    ) -> Result<()> {
+        let mut readings: Array<_, u64> = program_map(&mut self.0.loaded, "readings")?;
+        let reading = form as u64 | u64::from(limits.buckets() - 1) << 32;
+        readings
+            .set(listener, reading, 0)
+            .map_err(|error| explain_refusal(&self.0.interface, "a map of listeners", &error))
+    }
+
+    /// From now on, sends datagrams of a listener on a receive queue to a socket.
+    pub(super) fn add_socket(&mut self, listener: u32, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+        self.0.add(listener * INTAKE_QUEUES + queue, socket)
+    }
+
+    /// From now on, datagrams to this address and port are a listener's.
+    pub(super) fn add_place(&mut self, address: Ipv4Addr, port: u16, listener: u32) -> Result<()> {
+        // As `struct place`, in network byte order.
+        let mut key = [0; 8];
+        key[..4].copy_from_slice(&address.octets());
+        key[4..6].copy_from_slice(&port.to_be_bytes());
+        let mut places: HashMap<_, u64, u32> = program_map(&mut self.0.loaded, "places")?;
+        places
+            .insert(u64::from_ne_bytes(key), listener, 0)
+            .map_err(|error| explain_refusal(&self.0.interface, "a map of listeners", &error))
+    }
+}
+
+/// Loads the programs without attaching them.
+pub(super) fn probe_loading(any: &NetworkInterface) -> Result<()> {
+    TAKE.load(&any.name, &[("sockets", 1)])?;
+    INTAKE.load(&any.name, &[]).map(drop)
+}
+
+/// The same of the program that drops unchanged reports.
+pub(super) fn probe_loading_events() -> Result<()> {
+    EVENTS.load("any interface", &[]).map(drop)
+}
+
+impl ProgramObject {
+    /// Loads the program and its maps into the kernel; `entries` says how many a map has.
+    fn load(&self, interface: &str, entries: &[(&str, u32)]) -> Result<Ebpf> {
+        // An older one would attach it so that it stays when this process is killed.
+        let release = rustix::system::uname();
+        if !release.release().to_str().is_ok_and(|release| is_release_at_least(release, LINUX)) {
+            let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
+            return Err(LinkError::NoXdp { interface: interface.into(), reason });
+        }
+        let failed = |error: &(dyn Error + 'static)| explain_refusal(interface, "an XDP program", error);
+        // Nothing in it depends on the kernel's types.
+        let mut loader = EbpfLoader::new();
+        loader.btf(None);
+        for (map, count) in entries {
+            loader.map_max_entries(map, *count);
+        }
+        let mut loaded = loader.load(self.bytes).map_err(|error| failed(&error))?;
+        self.find_program(&mut loaded)?.load().map_err(|error| failed(&error))?;
+        Ok(loaded)
+    }
+
+    /// Attaches it to an interface, in this mode or the first possible one.
+    fn attach(
+        &self,
+        interface: &NetworkInterface,
+        mut loaded: Ebpf,
+        mode: Option<Mode>,
+    ) -> Result<(Program, Mode)> {
+        let name = &interface.name;
+        let failed = |error: &(dyn Error + 'static)| explain_refusal(name, "an XDP program", error);
+        let program = self.find_program(&mut loaded)?;
+        let modes: &[Mode] = match &mode {
+            Some(mode) => std::slice::from_ref(mode),
             None => &[Mode::Native, Mode::Generic],
         };
         let mut error = None;
@@ -66,60 +206,32 @@ impl Program {
                         .take_link(id)
                         .map_err(|error| failed(&error))
                         .and_then(|link| FdLink::try_from(link).map_err(|error| failed(&error)))?;
-                    return Ok((Self { _attached: attached, loaded, interface: name.clone() }, *mode));
+                    return Ok((Program { _attached: attached, loaded, interface: name.clone() }, *mode));
                 }
                 Err(refusal) => {
-                    let told = explain_refusal(name, "an XDP program", &refusal);
+                    let explained = explain_refusal(name, "an XDP program", &refusal);
                     // Only if the driver does not support it, try without.
-                    if !matches!(told, LinkError::NoXdp { .. }) {
-                        return Err(told);
+                    if !matches!(explained, LinkError::NoXdp { .. }) {
+                        return Err(explained);
                     }
-                    error = Some(told);
+                    error = Some(explained);
                 }
             }
         }
         Err(error.unwrap_or_else(|| LinkError::NoXdp { interface: name.clone(), reason: "no mode".into() }))
     }
 
-    /// From now on, sends frames to us on receive queue `queue` to a socket.
-    pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        let mut sockets: XskMap<_> = program_map(&mut self.loaded, "sockets")?;
-        sockets
-            .set(queue, socket.as_raw_fd(), 0)
-            .map_err(|error| explain_refusal(&self.interface, "a map of AF_XDP sockets", &error))
+    fn find_program<'a>(&self, loaded: &'a mut Ebpf) -> Result<&'a mut Xdp> {
+        loaded.program_mut(self.name).and_then(|program| program.try_into().ok()).ok_or_else(|| {
+            LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())
+        })
     }
 }
 
-/// Loads the program without attaching it.
-pub(super) fn probe_loading(any: &NetworkInterface) -> Result<()> {
-    load(&any.name, 1).map(drop)
-}
-
-/// Loads the program and its maps into the kernel, for an interface with `queues` queues.
-fn load(interface: &str, queues: u32) -> Result<Ebpf> {
-    // An older one would attach it so that it stays when this process is killed.
-    if !rustix::system::uname().release().to_str().is_ok_and(|release| is_release_at_least(release, LINUX)) {
-        let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
-        return Err(LinkError::NoXdp { interface: interface.into(), reason });
-    }
-    let failed = |error: &(dyn Error + 'static)| explain_refusal(interface, "an XDP program", error);
-    // Nothing in it depends on the kernel's types.
-    let mut loaded = EbpfLoader::new()
-        .btf(None)
-        .map_max_entries("sockets", queues)
-        .load(OBJECT)
-        .map_err(|error| failed(&error))?;
-    xdp_program(&mut loaded)?.load().map_err(|error| failed(&error))?;
-    Ok(loaded)
-}
-
-fn xdp_program(loaded: &mut Ebpf) -> Result<&mut Xdp> {
-    loaded.program_mut("take").and_then(|program| program.try_into().ok()).ok_or_else(|| {
-        LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())
-    })
-}
-
-fn program_map<'a, T: TryFrom<&'a mut aya::maps::Map>>(loaded: &'a mut Ebpf, name: &str) -> Result<T> {
+pub(super) fn program_map<'a, T: TryFrom<&'a mut aya::maps::Map>>(
+    loaded: &'a mut Ebpf,
+    name: &str,
+) -> Result<T> {
     loaded.map_mut(name).and_then(|map| T::try_from(map).ok()).ok_or_else(|| {
         LinkError::io_with_context("the XDP program is damaged")(io::ErrorKind::InvalidData.into())
     })
@@ -175,11 +287,22 @@ mod tests {
     }
 
     #[test]
-    fn the_object_has_what_the_loader_looks_for() {
-        let object = aya::include_bytes_aligned!("../../ebpf/take.bpf.o");
-        for name in ["sockets", "ports", "address", "take"] {
-            let found = object.windows(name.len() + 1).any(|at| at == [name.as_bytes(), &[0]].concat());
-            assert!(found, "{name}");
+    fn the_objects_have_what_the_loader_looks_for() {
+        let of_take: &[_] = &["sockets", "ports", "address", "takes_ipv6"];
+        let of_intake: &[_] = &["sockets", "places", "own"];
+        let of_events =
+            [of_intake, &["states", "queues", "buckets", "templates", "slots", "readings", "sources"]]
+                .concat();
+        for (object, maps) in [(TAKE, of_take), (INTAKE, of_intake), (EVENTS, &of_events)] {
+            for name in maps.iter().chain([&object.name]) {
+                let found =
+                    object.bytes.windows(name.len() + 1).any(|at| at == [name.as_bytes(), &[0]].concat());
+                assert!(found, "{name} in {}", object.name);
+            }
+        }
+        let source = include_str!("../../ebpf/intake.bpf.h");
+        for (name, number) in [("QUEUES", INTAKE_QUEUES), ("LISTENERS", INTAKE_LISTENERS)] {
+            assert!(source.contains(&format!("#define {name} {number}\n")), "{name}");
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod soft;
 pub mod verbs;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ use crate::region::Region;
 pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
     fn describe_device(&self) -> Device;
+
+    /// The address of packets to and from a peer: of the peer's family, if the device has one of it.
+    fn endpoint_for_peer(&self, peer: IpAddr) -> Endpoint {
+        let _ = peer;
+        self.describe_device().endpoint
+    }
 
     /// Rises each time the device was lost and reopened: earlier registrations and queue pairs are then void, and
     /// their keys and numbers may be given out again. Any call that needs the device notices this, such as
@@ -159,7 +166,6 @@ pub struct QueuePairRequest {
     pub receives: u32,
 }
 
-/// A queue pair as its requester needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairInfo {
     /// Queue pair number (24 bits).
@@ -221,7 +227,6 @@ pub enum NicError {
         /// Its address on the wire.
         iova: u64,
         len: u64,
-        /// What is wrong with it.
         reason: &'static str,
     },
     /// A field of a queue pair request is out of range.

@@ -1,17 +1,18 @@
 //! Append: a reader that follows one list with a cursor of its own.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dta_proto::layout::append::{
-    Cursor, CursorStep, RingPlaceState, TRAILER_LEN, advance_sequence, batches_between, decode_batch,
-    is_sequence_after, place_offset, ring_place,
+    Cursor, CursorStep, MAX_BATCH_LEN, RingPlaceState, TRAILER_LEN, advance_sequence, batches_between,
+    decode_batch, is_sequence_after, place_offset, ring_place,
 };
 use dta_proto::store::StoreKind;
 
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
-const MAX_BATCH: usize = 128;
+const MAX_BATCH: usize = MAX_BATCH_LEN as usize;
 
 /// A missing batch is given up at once when one this much later is there: no link delays a frame that far.
 const REORDERED: u32 = 64;
@@ -114,7 +115,7 @@ pub struct Lists<'a> {
     region: &'a Region,
     lists: u32,
     ring: u64,
-    batch_len: u8,
+    batch_len: u16,
     entry_len: u8,
 }
 
@@ -143,32 +144,45 @@ impl<'a> Lists<'a> {
         usize::from(self.entry_len)
     }
 
-    /// Sequence of the newest batch in a list's ring; 0 if it is empty. Reads the trailers of the whole ring twice:
-    /// the one that claims to be the newest is checked first, so that few others must be.
+    /// Sequence of the newest batch in a list's ring; 0 if it is empty. Reads the trailers of the whole ring, and
+    /// again if the batch that claims to be the newest is torn.
     ///
     /// # Errors
     /// The ring lies outside the region.
     pub fn newest_sequence(&self, list: u32) -> Result<u32, AccessError> {
+        let claimed = self.newest_claim(list, 0..self.ring)?;
+        self.newest_valid_sequence(list, claimed)
+    }
+
+    /// The newest sequence that a trailer in these places claims, torn or not; 0 if there is none.
+    pub(super) fn newest_claim(&self, list: u32, places: Range<u64>) -> Result<u32, AccessError> {
+        self.newer_sequence(list, places, |_, _| true)
+    }
+
+    /// Sequence of the newest batch of a list, from what [`Lists::newest_claim`] says of the whole ring.
+    pub(super) fn newest_valid_sequence(&self, list: u32, claimed: u32) -> Result<u32, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         let mut is_there =
             |sequence, at| self.read_batch_at(list, at, batch) == RingPlaceState::Valid(sequence);
-        let claimed = self.newer_sequence(list, 0, |_, _| true)?;
-        let known = if is_there(claimed, ring_place(claimed, self.ring)) { claimed } else { 0 };
-        self.newer_sequence(list, known, is_there)
+        // If the batch that claims to be the newest is torn, the newest valid one is looked for.
+        match is_there(claimed, ring_place(claimed, self.ring)) {
+            true => Ok(claimed),
+            false => self.newer_sequence(list, 0..self.ring, is_there),
+        }
     }
 
-    /// The newest sequence that a trailer of a ring claims and for which `holds(sequence, place)`; `known` if none is
-    /// newer (0 = none is known). Checks only sequences newer than the newest found so far.
+    /// The newest sequence that a trailer in these places claims and for which `holds(sequence, place)`; 0 if there is
+    /// none. Checks only sequences newer than the newest found so far.
     fn newer_sequence(
         &self,
         list: u32,
-        known: u32,
+        places: Range<u64>,
         mut holds: impl FnMut(u32, u64) -> bool,
     ) -> Result<u32, AccessError> {
         let trailer = u64::from(self.batch_len) - TRAILER_LEN as u64;
-        let mut newest = known;
-        for at in 0..self.ring {
+        let mut newest = 0;
+        for at in places {
             let offset = place_offset(list, at, self.ring, self.batch_len) + trailer;
             // Big-endian, the sequence first.
             let claims = (u64::from_be(self.region.load_u64(offset)?) >> 32) as u32;
@@ -291,12 +305,13 @@ impl AppendReader<'_> {
         self.lists.check_list_bounds(self.at.list)?;
         let mut progress =
             ReadProgress { overwritten: std::mem::take(&mut self.at.gone), ..ReadProgress::default() };
-        let mut batch = [0u8; MAX_BATCH];
         // A constant length for the usual batch makes its copy and its check straight-line code.
         if self.lists.batch_len == 64 {
-            let batch: &mut [u8; 64] = batch.first_chunk_mut().expect("64 of 128 bytes");
-            while progress.batches < most && self.read_next_batch(batch, now, &mut progress, &mut with) {}
+            let mut batch = [0u8; 64];
+            while progress.batches < most && self.read_next_batch(&mut batch, now, &mut progress, &mut with) {
+            }
         } else {
+            let mut batch = [0u8; MAX_BATCH];
             let batch = &mut batch[..usize::from(self.lists.batch_len)];
             while progress.batches < most && self.read_next_batch(batch, now, &mut progress, &mut with) {}
         }

@@ -4,6 +4,7 @@
 //! writing at that moment, and trusts the copy only if its checksum matches. [`follow`] keeps reading a list.
 
 pub mod append;
+pub mod flow_scan;
 pub mod follow;
 pub mod key_increment;
 pub mod key_write;

@@ -270,7 +270,7 @@ fn read_all(reader: &mut append::AppendReader<'_>, now: Instant) -> (Vec<u32>, a
 #[test]
 fn a_list_is_followed_from_where_the_reader_asks() {
     use append::{Lists, ReadStart};
-    for batch_len in [16, 32, 64, 128] {
+    for batch_len in [16, 32, 64, 128, 1024, 4096] {
         let store = list_store(batch_len);
         let lists = Lists::new(&store).unwrap();
         let none = lists.open_reader(4, ReadStart::Oldest).unwrap_err();

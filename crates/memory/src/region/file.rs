@@ -55,7 +55,7 @@ pub(super) fn open_or_create(
         .ok_or(RegionError::Length { len: data_len as u64 })?;
     if !was_there {
         if file.metadata().map_err(fail("read its size"))?.len() > 0 {
-            tell_blank(path);
+            warn_of_blank(path);
         }
         // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails. A
         // file system without a limit reports 0 blocks.
@@ -241,7 +241,7 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
 }
 
 /// Logs that a file that has a length but no header is created again.
-pub(super) fn tell_blank(path: &Path) {
+pub(super) fn warn_of_blank(path: &Path) {
     tracing::warn!(
         path = %path.display(),
         "the file is not empty, but its header is zeros, as after a power loss or an interrupted creation: its contents are lost, \

@@ -26,7 +26,6 @@ use super::wire_address_for;
 
 /// Bytes reserved for the header at the beginning of the file.
 pub const HEADER_LEN: usize = 4096;
-/// Version of the header.
 pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"DTAREGN\0";
@@ -36,7 +35,6 @@ const BODY: usize = 40;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionHeader {
-    /// The store whose memory it is.
     pub spec: StoreSpec,
     /// The store's generation: rises whenever its memory is replaced.
     pub generation: u64,

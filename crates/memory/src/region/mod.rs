@@ -235,9 +235,9 @@ impl Region {
     }
 
     /// Logs that the region of [`Region::open_plain`] starts from nothing, if its file existed.
-    pub(crate) fn tell_blank(&self) {
+    pub(crate) fn warn_of_blank(&self) {
         if let Some(backing) = self.backing.as_ref().filter(|backing| backing.found) {
-            file::tell_blank(&backing.path);
+            file::warn_of_blank(&backing.path);
         }
     }
 

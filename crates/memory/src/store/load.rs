@@ -1,7 +1,9 @@
 //! How full a store is, how that affects its answers, and which N would serve better.
 
+use dta_proto::layout::append::{TRAILER_LEN, ring_place};
 use dta_proto::layout::load;
 use dta_proto::queue_pair::Purpose;
+use dta_proto::store::StoreKind;
 
 use super::Store;
 use crate::region::AccessError;
@@ -24,6 +26,8 @@ pub struct Load {
     pub survival: Option<f64>,
     /// The best N at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
+    /// Batches of lists whose places later ones took, by the numbers of batches.
+    pub overwritten: Option<u64>,
 }
 
 /// Measures a store. An element is in use if any of its bytes is not 0.
@@ -42,10 +46,14 @@ pub fn measure_load(store: &Store) -> Result<Load, AccessError> {
     let stride = (elements / runs).max(per_run);
     let mut buffer = vec![0u8; (per_run * element) as usize];
     let (mut sampled, mut used) = (0u64, 0u64);
+    let mut turns = RingTurns::new(&store.spec.kind);
     for run in 0..runs {
         store.region.read(run * stride * element, &mut buffer)?;
+        if let Some(turns) = &mut turns {
+            turns.add_batch(run * stride, &buffer);
+        }
         sampled += per_run;
-        used += buffer.chunks_exact(element as usize).filter(|e| e.iter().any(|b| *b != 0)).count() as u64;
+        used += buffer.chunks_exact(element as usize).filter(|element| is_in_use(element)).count() as u64;
     }
     let scale = elements as f64 / sampled as f64;
     let Some(n) = keyed else {
@@ -54,6 +62,7 @@ pub fn measure_load(store: &Store) -> Result<Load, AccessError> {
             used: used.round() as u64,
             capacity: elements,
             load: used / elements as f64,
+            overwritten: turns.map(|turns| turns.overwritten()),
             ..Load::default()
         });
     };
@@ -72,5 +81,49 @@ pub fn measure_load(store: &Store) -> Result<Load, AccessError> {
         survival: Some(survival),
         // An empty store gives no reason to prefer any N.
         advised_redundancy: (used > 0).then(|| load::advised_redundancy(a).min(store.spec.max_redundancy())),
+        overwritten: None,
     })
+}
+
+/// Whether any byte of an element is not 0, by words: a store that is mostly empty is read to its end.
+fn is_in_use(element: &[u8]) -> bool {
+    let (words, rest) = element.as_chunks::<8>();
+    words.iter().any(|word| u64::from_ne_bytes(*word) != 0) || rest.iter().any(|byte| *byte != 0)
+}
+
+/// How often the rings of lists have turned over.
+struct RingTurns {
+    ring: u64,
+    /// The list that is being read, and its latest batch.
+    list: u64,
+    newest: u64,
+    /// Of the lists before.
+    overwritten: u64,
+}
+
+impl RingTurns {
+    /// `None` for a store without lists.
+    fn new(kind: &StoreKind) -> Option<RingTurns> {
+        let StoreKind::Append { ring, .. } = *kind else { return None };
+        Some(RingTurns { ring, list: 0, newest: 0, overwritten: 0 })
+    }
+
+    /// Elements come in order. The check of a batch would cost more than all else here: a number that belongs in its
+    /// place is taken for granted.
+    fn add_batch(&mut self, element: u64, batch: &[u8]) {
+        let (list, place) = (element / self.ring, element % self.ring);
+        if list != self.list {
+            self.overwritten += self.newest.saturating_sub(self.ring);
+            (self.list, self.newest) = (list, 0);
+        }
+        let trailer = batch.last_chunk::<TRAILER_LEN>().and_then(|trailer| trailer.first_chunk::<4>());
+        let sequence = trailer.map_or(0, |sequence| u32::from_be_bytes(*sequence));
+        if sequence != 0 && ring_place(sequence, self.ring) == place {
+            self.newest = self.newest.max(sequence.into());
+        }
+    }
+
+    fn overwritten(&self) -> u64 {
+        self.overwritten + self.newest.saturating_sub(self.ring)
+    }
 }

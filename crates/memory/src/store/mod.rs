@@ -86,7 +86,6 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// The generation that the store will have.
     pub fn generation(&self) -> u64 {
         self.header.generation
     }
@@ -107,7 +106,6 @@ fn anonymous(header: &RegionHeader, options: RegionOptions) -> Result<Region, Re
     Region::anonymous(header.spec.region_len(), header.iova, options)
 }
 
-/// The region file of a store in a memory directory.
 pub fn region_path(directory: &Path, store: &str) -> PathBuf {
     directory.join(format!("{store}.region"))
 }
@@ -266,9 +264,6 @@ impl ServedStores {
 
     /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside
     /// a collector.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn follow_files(&self) -> Result<(), RegionError> {
         for store in self.current_stores().iter() {
             if let Some(region) = store.region.open_replacement()?

@@ -38,16 +38,16 @@ pub(crate) fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize
 
 pub(crate) const RING: u64 = 256;
 
-pub(crate) fn list_store(batch_len: u8) -> Store {
+pub(crate) fn list_store(batch_len: u16) -> Store {
     store(StoreKind::Append { lists: 4, ring: RING, batch_len, entry_len: 4, notify: false })
 }
 
 pub(crate) fn put_batch(store: &Store, list: u32, sequence: u32) {
     let len = store.spec.element_len() as usize;
     let mut batch = vec![0; len];
-    let entries: Vec<u8> = (0..(len - 8) / 4).flat_map(|_| sequence.to_be_bytes()).collect();
+    let entries: Vec<u8> = (0..((len - 8) / 4).min(255)).flat_map(|_| sequence.to_be_bytes()).collect();
     layout::append::encode_batch(&mut batch, list, sequence, (entries.len() / 4) as u8, &entries);
-    store.region.write(layout::append::batch_offset(list, sequence, RING, len as u8), &batch).unwrap();
+    store.region.write(layout::append::batch_offset(list, sequence, RING, len as u16), &batch).unwrap();
 }
 
 #[test]
@@ -69,6 +69,20 @@ fn load_of_rings_and_epochs_counts_what_is_there() {
     (1..=100).for_each(|s| put_batch(&lists, 1, s));
     let told = load::measure_load(&lists).unwrap();
     assert_eq!((told.used, told.capacity, told.survival), (100, 4 * RING, None));
+}
+
+#[test]
+fn rings_that_turned_over_say_how_much_they_lost() {
+    let lists = list_store(64);
+    let overwritten = |store| load::measure_load(store).unwrap().overwritten;
+    let last = u32::try_from(RING).unwrap();
+    (1..=last).for_each(|sequence| put_batch(&lists, 1, sequence));
+    assert_eq!(overwritten(&lists), Some(0));
+    (last + 1..=last + 7).for_each(|sequence| put_batch(&lists, 1, sequence));
+    put_batch(&lists, 3, last + 2);
+    assert_eq!(overwritten(&lists), Some(7 + 2));
+    let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 });
+    assert_eq!(overwritten(&counters), None);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Switch {
         {
             for packet in self.batch.iter() {
                 let Ok(received) = Received::parse_packet(packet) else { continue };
-                assert_eq!(received.ipv4.destination_address(), SWITCH);
+                assert_eq!(received.addresses.destination(), SWITCH);
                 assert_eq!(received.roce.base_header().dest_qp, SWITCH_QPN);
                 let aeth =
                     received.roce.ack_header().expect("a known syndrome").expect("answers have an AETH");

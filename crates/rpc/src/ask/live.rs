@@ -2,9 +2,10 @@
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{
-    EntriesRequest, EpochsRequest, EpochsResponse, ListSessionsRequest, ListSessionsResponse,
-    ListStoresRequest, NodeStatistics, PlacementRequest, PlacementResponse, QueryRequest, QuerySeriesRequest,
-    ReadMemoryRequest, ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
+    AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest,
+    FlowsResponse, ListSessionsRequest, ListSessionsResponse, ListStoresRequest, NodeStatistics,
+    PlacementRequest, PlacementResponse, QueryRequest, QuerySeriesRequest, ReadMemoryRequest,
+    ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
@@ -85,6 +86,14 @@ impl Ask for RemoteCollector {
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         let stream = self.read(request, |mut to, request| async move { to.entries(request).await }).await?;
         Ok(TailMessages::new(stream.map(|message| message.map_err(ClientError::from))))
+    }
+
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        self.read(request, |mut to, request| async move { to.flows(request).await }).await
+    }
+
+    async fn fetch_alerts(&self, request: AlertsRequest) -> Result<AlertsResponse, ClientError> {
+        self.read(request, |mut to, request| async move { to.alerts(request).await }).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {

@@ -12,11 +12,16 @@ mod live;
 mod question;
 
 use dta_proto::control::{
-    EntriesRequest, Epoch, EpochsRequest, EpochsResponse, ListSessionsResponse, NodeStatistics,
-    PlacementResponse, ReadMemoryRequest, ReadMemoryResponse, StoreInfo, TailRequest,
+    AlertsRequest, AlertsResponse, EntriesRequest, Epoch, EpochsRequest, EpochsResponse, FlowsRequest,
+    FlowsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    ReadMemoryResponse, StoreInfo, TailRequest,
 };
 
-use crate::ClientError;
+use dta_proto::flow_query::{FlowAnswer, FlowQuestion, FlowSum, ScanCounts};
+
+use tonic::Status;
+
+use crate::{ClientError, flows};
 
 pub use following::TailMessages;
 pub use keyed::AskKeys;
@@ -81,6 +86,29 @@ pub trait Ask: Send + Sync {
 
     /// The entries of a list in each epoch of a span of time, as documented at the call `Entries`.
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError>;
+
+    /// Flow records, filtered, grouped and summed, as documented at the call `Flows`. [`Ask::query_flows`] asks by question.
+    async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
+        let store = request.store;
+        Err(Status::unimplemented(format!("no answer about flow records of {store:?} here")).into())
+    }
+
+    /// The largest groups of flow records, and what was gone over to find them.
+    async fn query_flows(
+        &self,
+        store: &str,
+        question: &FlowQuestion,
+        by: FlowSum,
+        most: usize,
+    ) -> Result<(FlowAnswer, ScanCounts), ClientError> {
+        let request = flows::ranked_request(store, question, by, most);
+        flows::read_answer(question, self.fetch_flows(request).await?)
+    }
+
+    /// Alerts, and transitions of them. Memory alone has none.
+    async fn fetch_alerts(&self, _: AlertsRequest) -> Result<AlertsResponse, ClientError> {
+        Err(Status::unimplemented("no alert rules are evaluated here").into())
+    }
 
     /// Raw bytes of a store, at most [`MAX_READ`](dta_proto::control::MAX_READ).
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError>;

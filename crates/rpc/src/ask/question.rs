@@ -256,10 +256,11 @@ impl KeyAnswer {
                 vec![value, format!("{agreeing} of {copies} copies agree, {differing} differ")]
             }
             Self::Postcarding(PathAnswer { found: false, .. }) => vec!["absent".into()],
-            Self::Postcarding(PathAnswer { hops, present, complete, .. }) => {
+            Self::Postcarding(PathAnswer { hops, present, complete, agreeing, copies, .. }) => {
                 let hop = |(hop, present): (&u32, &bool)| if *present { hop.to_string() } else { "?".into() };
                 let hops: Vec<String> = hops.iter().zip(present).map(hop).collect();
-                vec![hops.join(" → "), if *complete { "complete" } else { "partial" }.into()]
+                let known = if *complete { "complete" } else { "partial" };
+                vec![hops.join(" → "), format!("{known}, {agreeing} of {copies} copies")]
             }
             Self::KeyIncrement(CounterAnswer { value, .. }) => vec![value.to_string()],
             Self::SketchMerge(SketchAnswer { estimate: Some(n), merged, expected, .. }) => {
@@ -436,6 +437,8 @@ mod tests {
             found: true,
             hops: vec![5, 0, 9],
             present: vec![true, false, true],
+            agreeing: 1,
+            copies: 2,
             ..PathAnswer::default()
         };
         let sketch = SketchAnswer { key: key.clone(), estimate: Some(8), merged: 2, expected: 3 };
@@ -443,7 +446,7 @@ mod tests {
         for (answer, words) in [
             (KeyAnswer::from(value), &["01020304 ab000000", "1 of 2 copies agree, 1 differ"][..]),
             (KeyWriteAnswer::default().into(), &["absent", "0 of 0 copies agree, 0 differ"]),
-            (path.into(), &["5 → ? → 9", "partial"]),
+            (path.into(), &["5 → ? → 9", "partial, 1 of 2 copies"]),
             (PathAnswer::default().into(), &["absent"]),
             (CounterAnswer { key, value: 12, by_colour: vec![] }.into(), &["12"]),
             (sketch.into(), &["8", "2 of 3 reporters merged"]),

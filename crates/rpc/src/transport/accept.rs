@@ -18,7 +18,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::transport::ServerLimits;
-use crate::transport::gate::{Entered, Gate, GatePass};
+use crate::transport::gate::{Gate, GatePass, GateResult};
 use crate::transport::peer::{Identity, Peer, caller_name};
 use crate::transport::pool::Pool;
 use crate::transport::quiet::Quiet;
@@ -170,7 +170,7 @@ async fn run<A, F>(
         match accepted {
             Ok((socket, address)) => {
                 again = AGAIN;
-                let Entered::Passed(place, displaced) = shared.gate.try_enter(address) else {
+                let GateResult::Passed(place, displaced) = shared.gate.try_enter(address) else {
                     increment_counter(&shared.counters.refused);
                     if let Some(times) = full.count_event(Instant::now()) {
                         tracing::warn!(%address, times, "no connection is free for this address: refused");

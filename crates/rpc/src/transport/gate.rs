@@ -58,7 +58,7 @@ pub(crate) struct GatePass {
 
 /// The result of entering.
 #[derive(Debug)]
-pub(crate) enum Entered {
+pub(crate) enum GateResult {
     /// A place, and whether another connection was closed for it.
     Passed(GatePass, bool),
     /// Connections past their handshake take all places of this address.
@@ -74,7 +74,7 @@ impl Gate {
         })
     }
 
-    pub(crate) fn try_enter(self: &Arc<Self>, address: IpAddr) -> Entered {
+    pub(crate) fn try_enter(self: &Arc<Self>, address: IpAddr) -> GateResult {
         let origin = network_origin(address);
         let mut inner = self.lock_state();
         let of_origin = inner.places.values().filter(|taken| taken.origin == origin).count();
@@ -95,7 +95,7 @@ impl Gate {
                 }
             };
             let own = || oldest(false).or_else(|| inner.longest_unused(origin));
-            let Some(number) = own().or_else(others) else { return Entered::Full };
+            let Some(number) = own().or_else(others) else { return GateResult::Full };
             match inner.places.remove(&number).map(|taken| taken.waits) {
                 Some(Waits::Until(task)) => task.abort(),
                 Some(Waits::No(line)) => drop(line.close_connection()),
@@ -106,7 +106,7 @@ impl Gate {
         inner.last += 1;
         let number = inner.last;
         inner.places.insert(number, ConnectionPlace { origin, waits: Waits::Unattended });
-        Entered::Passed(GatePass { gate: self.clone(), number }, left)
+        GateResult::Passed(GatePass { gate: self.clone(), number }, left)
     }
 
     /// The connection of a place is in its handshake, run by `task`.
@@ -197,7 +197,7 @@ mod tests {
 
     /// A place whose handshake does not end.
     fn waiting(gate: &Arc<Gate>, last: u8) -> (GatePass, tokio::task::JoinHandle<()>) {
-        let Entered::Passed(place, _) = gate.try_enter(address(last)) else { panic!("full") };
+        let GateResult::Passed(place, _) = gate.try_enter(address(last)) else { panic!("full") };
         let task = tokio::spawn(std::future::pending());
         gate.set_handshake_task(place.place_number(), task.abort_handle());
         (place, task)
@@ -222,12 +222,12 @@ mod tests {
     async fn places_are_counted_for_all_and_for_each_address() {
         let gate = gate(3, 2);
         let mut one = vec![staying(&gate, 1), staying(&gate, 1)];
-        assert!(matches!(gate.try_enter(address(1)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(1)), GateResult::Full));
         one.pop();
         let _others = [staying(&gate, 2), staying(&gate, 4)];
-        assert!(matches!(gate.try_enter(address(3)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(3)), GateResult::Full));
         drop(one);
-        assert!(matches!(gate.try_enter(address(3)), Entered::Passed(_, false)));
+        assert!(matches!(gate.try_enter(address(3)), GateResult::Passed(_, false)));
     }
 
     #[tokio::test]
@@ -236,14 +236,14 @@ mod tests {
         let (first, first_task) = waiting(&gate, 1);
         let (_second, second_task) = waiting(&gate, 1);
         // The address is full: its own oldest is closed.
-        let Entered::Passed(third, true) = gate.try_enter(address(1)) else { panic!("full") };
+        let GateResult::Passed(third, true) = gate.try_enter(address(1)) else { panic!("full") };
         assert!(first_task.await.unwrap_err().is_cancelled());
         // A closed connection frees no second place when it is dropped.
         drop(first);
         assert!(third.finish_handshake(line().0));
         let _other = staying(&gate, 2);
         // All are taken: the pending one is another address's, and is closed, too.
-        assert!(matches!(gate.try_enter(address(3)), Entered::Passed(_, true)));
+        assert!(matches!(gate.try_enter(address(3)), GateResult::Passed(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
     }
 
@@ -251,7 +251,7 @@ mod tests {
     async fn those_of_most_leave_for_one_who_has_fewer() {
         let gate = gate(6, 4);
         let enter = |last| {
-            let Entered::Passed(place, left) = gate.try_enter(address(last)) else { panic!("full") };
+            let GateResult::Passed(place, left) = gate.try_enter(address(last)) else { panic!("full") };
             let (line, cut) = line();
             assert!(place.finish_handshake(line));
             (place, cut, left)
@@ -267,7 +267,7 @@ mod tests {
         let (_four, _, true) = enter(4) else { panic!("nobody left") };
         assert_eq!(gate.lock_state().places.len(), 6);
         // Two of each of the first: an origin that has one would have as many.
-        assert!(matches!(gate.try_enter(address(3)), Entered::Full));
+        assert!(matches!(gate.try_enter(address(3)), GateResult::Full));
         assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
         drop((first, second, third));
         assert_eq!(gate.lock_state().places.len(), 4);
@@ -280,9 +280,9 @@ mod tests {
         let (unused, task) = waiting(&gate, 1);
         let (line, mut cut) = ConnectionCloser::new();
         assert!(unused.finish_handshake(Arc::new(line)));
-        assert!(matches!(gate.try_enter(address(1)), Entered::Full), "it is not unused for long");
+        assert!(matches!(gate.try_enter(address(1)), GateResult::Full), "it is not unused for long");
         tokio::time::sleep(UNUSED).await;
-        assert!(matches!(gate.try_enter(address(1)), Entered::Passed(_, true)));
+        assert!(matches!(gate.try_enter(address(1)), GateResult::Passed(_, true)));
         assert!(cut.try_recv().is_ok());
         drop(task);
     }

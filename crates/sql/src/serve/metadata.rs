@@ -10,7 +10,6 @@ use datafusion::arrow::datatypes::SchemaRef;
 
 use crate::session::{CATALOG, Engine};
 
-/// The type of all tables.
 const TABLE: &str = "TABLE";
 
 /// A table, its schema's name, and its columns.
@@ -20,7 +19,6 @@ pub(super) struct Listed {
     columns: SchemaRef,
 }
 
-/// All tables as they are now.
 pub(super) async fn list_tables(engine: &Engine) -> anyhow::Result<Vec<Listed>> {
     let context = engine.open_sql_session().await?;
     let mut tables = Vec::new();

@@ -179,7 +179,6 @@ fn three_quarters(number: u16) -> usize {
     (usize::from(number) * 3 / 4).max(1)
 }
 
-/// What a method of Flight accepts.
 fn flight_method(path: &str) -> Method {
     match path {
         "/arrow.flight.protocol.FlightService/DoGet" => Method::Stream,

@@ -40,7 +40,6 @@ impl WorkerRequest {
     }
 }
 
-/// The end of an answer.
 #[derive(Serialize, Deserialize)]
 pub(super) struct AnswerEnd {
     code: i32,

@@ -83,7 +83,6 @@ fn flight_info(
     Ok(Response::new(FlightInfo { schema: columns, ..info }))
 }
 
-/// An answer that is there.
 fn whole_response(batch: Result<RecordBatch, FlightError>) -> Result<Response<DoGet>, Status> {
     let batch = batch?;
     let stream = FlightDataEncoderBuilder::new()
@@ -92,7 +91,6 @@ fn whole_response(batch: Result<RecordBatch, FlightError>) -> Result<Response<Do
     Ok(Response::new(Box::pin(stream.map_err(Status::from))))
 }
 
-/// A schema as Flight SQL sends it.
 fn in_message(schema: &Schema) -> Result<Bytes, Status> {
     let message = IpcMessage::try_from(SchemaAsIpc::new(schema, &IpcWriteOptions::default()));
     Ok(message.map_err(|error| Status::internal(error.to_string()))?.0)

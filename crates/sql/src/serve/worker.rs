@@ -116,7 +116,6 @@ impl Worker {
         }
     }
 
-    /// Whether its process is there.
     fn is_running(&mut self) -> bool {
         self.process.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(None)))
     }

@@ -76,7 +76,6 @@ pub(super) fn file_schema(delta: &str) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// Whether a column is one of [`MOMENTS`].
 pub(super) fn is_moment(column: &str) -> bool {
     MOMENTS.contains(&column)
 }

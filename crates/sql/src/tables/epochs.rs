@@ -29,7 +29,6 @@ pub(crate) struct LogTable {
     columns: fn(&[OfStore<'_>]) -> Vec<ArrayRef>,
 }
 
-/// An epoch, and the table of its store.
 type OfStore<'a> = (&'a OpenTable, Arc<KeptEpoch>);
 
 impl LogTable {

@@ -72,9 +72,6 @@ impl HistoryFolder {
 
     /// The tables that are there now, by the names of their stores. Folders that are no tables of history are left out; tables that cannot be
     /// opened, too, with a warning in the log.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
     pub(crate) fn open_tables(&self) -> anyhow::Result<BTreeMap<String, Arc<OpenTable>>> {
         let at = || {
             let path = self.directory.display();

@@ -38,7 +38,6 @@ pub(crate) enum RowSource {
     Live(Box<LiveMemory>),
 }
 
-/// The rows of a store.
 pub(crate) struct StoreTable {
     source: RowSource,
     files: SchemaRef,
@@ -74,7 +73,8 @@ impl StoreTable {
         state: &dyn Session,
         filters: &[Expr],
     ) -> Result<(Moments, BTreeSet<i64>)> {
-        let kept = open.table.kept_epochs().map_err(external_error)?;
+        // Of epochs that have the rows of another one, that lasts longer.
+        let kept = open.table.row_epochs().map_err(external_error)?;
         let of = |epoch: &HistoryEpoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
         let all = kept.iter().map(|kept| (kept.epoch.number.cast_signed(), of(&kept.epoch)));
         let all: Moments = Arc::new(all.collect());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use p4runtime_proto::bfruntime::bfrt::*;
-use p4runtime_proto::bfruntime::update_errors;
+use crate::messages::bfruntime::bfrt::*;
+use crate::messages::bfruntime::update_errors;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 use tracing::info;

@@ -1,7 +1,7 @@
 //! Numbers and entries in BfRuntime's messages. Numbers are big-endian, in as many bytes as their width
 //! needs.
 
-use p4runtime_proto::bfruntime::bfrt::*;
+use crate::messages::bfruntime::bfrt::*;
 
 /// Counters are read from the chip: the driver's own copy is as old as the last read.
 pub(super) const FROM_HARDWARE: Option<TableFlags> = Some(TableFlags { from_hw: true, key_only: false });
@@ -32,7 +32,6 @@ pub(super) fn single_key(entry: &TableEntry) -> Option<u32> {
     }
 }
 
-/// All fields of an entry's data.
 pub(super) fn data_fields(entry: &TableEntry) -> impl Iterator<Item = &DataField> {
     entry.data.iter().flat_map(|data| &data.fields)
 }

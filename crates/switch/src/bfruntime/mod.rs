@@ -13,9 +13,9 @@ mod rows;
 
 use std::sync::Arc;
 
+use crate::messages::bfruntime::bfrt::bf_runtime_client::BfRuntimeClient;
+use crate::messages::bfruntime::bfrt::*;
 use dta_proto::store::StoreKind;
-use p4runtime_proto::bfruntime::bfrt::bf_runtime_client::BfRuntimeClient;
-use p4runtime_proto::bfruntime::bfrt::*;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 
@@ -37,7 +37,6 @@ use crate::tables::{Holds, Item, SwitchUpdate, Tables};
 use crate::tofino::{self, Profile};
 use crate::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, PROBE};
 
-/// A switch over BfRuntime.
 pub struct BfRuntime {
     client: BfRuntimeClient<Channel>,
     address: String,
@@ -69,9 +68,6 @@ struct Described {
 
 impl BfRuntime {
     /// A configured switch. Nothing is requested yet.
-    ///
-    /// # Errors
-    /// An invalid address.
     pub fn new(options: &SwitchOptions, pipeline: &'static P4Pipeline) -> Result<BfRuntime, TargetError> {
         let address = options.control.clone();
         let channel = runtime::connect_lazy(&address)?;

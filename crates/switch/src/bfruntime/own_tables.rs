@@ -1,7 +1,7 @@
 //! The built-in tables of every switch: multicast nodes and groups, mirror sessions, and the traffic
 //! manager's deflection.
 
-use p4runtime_proto::bfruntime::bfrt::*;
+use crate::messages::bfruntime::bfrt::*;
 
 use super::fields::{
     data_fields, exact_key_field, number_in, single_key, stream_data_field, table_entity, table_update,
@@ -259,7 +259,6 @@ impl Described {
         Some((Item::Deflection(entry.entry_tgt.as_ref()?.pipe_id), Holds::Queue { port, queue }))
     }
 
-    /// A mirror session from its entry.
     fn decode_mirror(&self, entry: &TableEntry) -> Option<Mirror> {
         let of = |name: &str| self.own_field_value(entry, MIRROR, name)?.value.as_ref();
         let number_of = |name: &str| self.own_number(entry, MIRROR, name);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use p4runtime_proto::bfruntime::bfrt::*;
+use crate::messages::bfruntime::bfrt::*;
 
 use super::fields::{
     FROM_HARDWARE, data_fields, exact_key_field, number_in, single_key, stream_data_field, table_entity,

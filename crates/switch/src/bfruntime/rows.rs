@@ -1,6 +1,6 @@
 //! Rows of the program's tables, by the switch's description.
 
-use p4runtime_proto::bfruntime::bfrt::*;
+use crate::messages::bfruntime::bfrt::*;
 
 use super::Described;
 use super::fields::{

@@ -51,17 +51,11 @@ impl ReporterSwitch {
     }
 
     /// What it holds; empty if it runs another program.
-    ///
-    /// # Errors
-    /// It does not answer, or answers incorrectly.
     pub async fn held_tables(&mut self) -> Result<Tables, TargetError> {
         Ok(self.runtime.read().await?.unwrap_or_default())
     }
 
     /// The updates that make it hold what it should. Nothing changes.
-    ///
-    /// # Errors
-    /// As [`Self::held_tables`], or more entries than fit a table.
     pub async fn required_updates(&mut self) -> Result<Vec<SwitchUpdate>, TargetError> {
         let held = self.held_tables().await?;
         let wanted = self.wanted_tables();
@@ -80,9 +74,6 @@ impl ReporterSwitch {
     }
 
     /// Makes it stop reporting; forwarding is unchanged.
-    ///
-    /// # Errors
-    /// As [`Self::apply_settings`].
     pub async fn stop_reporting(&mut self) -> Result<Vec<SwitchUpdate>, ApplyError> {
         // A switch that runs another program reports nothing.
         if self.runtime.read().await.map_err(ApplyError::before_first_change)?.is_none() {
@@ -126,18 +117,12 @@ impl ReporterSwitch {
     }
 
     /// All counters of the program by name.
-    ///
-    /// # Errors
-    /// As [`Self::held_tables`].
     pub async fn read_counters(&mut self) -> Result<SwitchCounts, TargetError> {
         self.runtime.read_counters().await
     }
 
     /// Its counters, under the names of its program: see `reporter-p4/README.md`. Drops have their reason
     /// appended, reports their destination, clones their kinds, and ports their numbers.
-    ///
-    /// # Errors
-    /// As [`Self::held_tables`].
     pub async fn statistics(&mut self) -> Result<NodeStatistics, TargetError> {
         let counts = self.read_counters().await?;
         let mut counters = Vec::new();

@@ -36,7 +36,6 @@ pub struct SwitchReporterSettings {
     pub flood_macs: Vec<Mac>,
     /// Ethernet addresses whose frames are dropped.
     pub drop_macs: Vec<DropMac>,
-    /// Prefixes that are not routed.
     pub drop_routes: Vec<DropRoute>,
     /// Source Ethernet and IP address of reports.
     pub source: (Mac, Ipv4Addr),
@@ -60,7 +59,6 @@ pub struct ReportReceiver {
     pub tos: u8,
 }
 
-/// The kind of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverKind {
     Translator {
@@ -84,7 +82,6 @@ pub struct ResolvedReportOutput {
 
 /// What a report becomes, with its store's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are those of `Report`")]
 pub enum Becomes {
     KeyWrite {
         store: u16,

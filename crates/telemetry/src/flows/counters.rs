@@ -1,6 +1,6 @@
 //! What the decoder counts: what became of every byte, and what was learned.
 
-use dta_proto::counter::{FlowReason, translator as names};
+use dta_proto::counter::{Enterprise, FlowReason, translator as names};
 
 use crate::exported::Exported;
 
@@ -19,6 +19,7 @@ dta_proto::published_counters! {
     }
     by {
         unread_bytes: FlowReason = names::FLOWS_UNREAD_BYTES,
+        enterprise_sets: Enterprise = names::FLOWS_ENTERPRISE_SETS,
     }
 }
 

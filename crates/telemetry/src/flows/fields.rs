@@ -16,7 +16,7 @@ use crate::int::{self, ReportedPacket};
 pub(crate) const MOST_COUNTED: u64 = 1 << 48;
 
 /// The enterprise of the elements of a flow's other direction (RFC 5103).
-const REVERSE: u32 = 29305;
+pub(crate) const REVERSE: u32 = 29305;
 /// Seconds from 1900, from which NTP counts, to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;

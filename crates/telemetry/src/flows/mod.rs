@@ -1,15 +1,17 @@
 //! Flow exports decoded to flow records: NetFlow v5, NetFlow v9, IPFIX and sFlow v5.
 //!
 //! A template is compiled once (`plan.rs`) and then run over the bytes of its records (`fields.rs`). Templates, sampling rates and
-//! sequence numbers belong to a [`Session`] (`session.rs`): an exporter's address and port, its format and its domain. What is not
+//! sequence numbers belong to a session (`session.rs`): an exporter's address and port, its format and its domain. What is not
 //! read is counted in bytes and by reason (`counters.rs`). No sockets, clocks or threads, and no allocation per record. Memory is
-//! bounded: so many sources, so many of each address, so many templates of each.
+//! bounded: so many sources, so many of each address, so many templates of each. Where several threads each have a decoder, all
+//! datagrams of an address go to one of them, and they share what bounds them together (`registry.rs`).
 
 mod counters;
 #[cfg(feature = "emit")]
 pub mod emit;
 mod fields;
 mod plan;
+mod registry;
 mod sampling;
 mod sequence;
 mod session;
@@ -18,6 +20,7 @@ mod sflow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use dta_proto::counter::gaps::GapCounters;
 use dta_proto::counter::{FlowReason, translator as names};
@@ -33,6 +36,7 @@ use session::{FlowExportHeader, Session, SessionInputs};
 
 pub use counters::DecoderCounters;
 pub(crate) use fields::fill_from_packet;
+pub use registry::SourceRegistry;
 
 /// Nanoseconds after which a silent source may give its place to one of another address.
 const IDLE: u64 = 1_800_000_000_000;
@@ -104,24 +108,17 @@ struct Sender {
     static_rate: u32,
 }
 
-/// Who speaks for an agent of sFlow.
-struct AgentOwner {
-    sender: IpAddr,
-    heard: u64,
-}
-
 /// Decodes the datagrams of many exporters.
 pub struct Decoder {
     options: DecoderOptions,
     senders: HashMap<IpAddr, Sender, RandomState>,
-    agents: HashMap<IpAddr, AgentOwner, RandomState>,
-    /// Sessions of all senders.
-    sessions: usize,
+    registry: Arc<SourceRegistry>,
     counters: DecoderCounters,
     /// What sources that gave their places had counted.
     gone: GapCounters,
-    /// When silent sources were last searched for.
+    /// When silent sources were last searched for, and the last search of any decoder that this one took part in.
     searched: Option<u64>,
+    search: u32,
     /// Memory for records with fields of unknown length.
     places: Vec<RunPlace>,
     /// Senders that were added since they were last asked for.
@@ -133,14 +130,19 @@ const NEW_SENDERS: usize = 64;
 
 impl Decoder {
     pub fn new(options: DecoderOptions) -> Decoder {
+        Decoder::with_registry(options, Arc::default())
+    }
+
+    /// One of several decoders with the same options and registry.
+    pub fn with_registry(options: DecoderOptions, registry: Arc<SourceRegistry>) -> Decoder {
         Decoder {
             options,
             senders: HashMap::default(),
-            agents: HashMap::default(),
-            sessions: 0,
+            registry,
             counters: DecoderCounters::default(),
             gone: GapCounters::default(),
             searched: None,
+            search: 0,
             places: Vec::new(),
             new_senders: Vec::new(),
         }
@@ -200,26 +202,18 @@ impl Decoder {
         let datagram =
             SflowDatagram::parse_payload(payload).map_err(|error| sflow::reason_of_error(&error))?;
         let source = sflow::datagram_source(from, &datagram);
-        self.check_agent(at.now, from, source.exporter)?;
+        let is_listed = (!self.options.allowed.is_empty()).then(|| self.is_allowed(source.exporter));
+        if !self.registry.may_speak(at.now, from, source.exporter, is_listed) {
+            return Err(FlowReason::ForeignAgent);
+        }
         let index = self.find_or_add_session(at.now, from, 0, source)?;
         let Some(sender) = self.senders.get_mut(&from) else { return Err(FlowReason::NoRoom) };
         sender.sessions[index].note_sflow_datagram(at.now, datagram.sequence, datagram.uptime);
-        self.agents.insert(source.exporter, AgentOwner { sender: from, heard: at.now });
+        self.registry.note_agent(at.now, from, source.exporter);
         let static_rate = sender.static_rate;
         self.counters.note_read(datagram.header_len(payload));
         sflow::decode_samples(datagram, &source, at.wall, static_rate, &mut self.counters, each);
         Ok(())
-    }
-
-    /// Whether a sender may speak for an agent: its own address, one that is listed, or one for which nobody else speaks.
-    fn check_agent(&self, now: u64, from: IpAddr, agent: IpAddr) -> Result<(), FlowReason> {
-        let owner = self.agents.get(&agent);
-        let is_anothers = owner
-            .is_some_and(|owner| owner.sender != from && now.saturating_sub(owner.heard) < IDLE_OF_ADDRESS);
-        // An agent's own address takes it back from any other sender.
-        let may_speak = agent == from
-            || if self.options.allowed.is_empty() { !is_anothers } else { self.is_allowed(agent) };
-        if may_speak { Ok(()) } else { Err(FlowReason::ForeignAgent) }
     }
 
     fn is_allowed(&self, address: IpAddr) -> bool {
@@ -250,8 +244,13 @@ impl Decoder {
         let own = known.map_or(0, |sender| sender.sessions.len());
         if own >= self.options.sources_per_address {
             self.remove_silent_of(now, from)?;
-        } else if self.sessions >= self.options.sources {
-            self.remove_silent(now)?;
+        }
+        if !self.registry.take_place(self.options.sources) {
+            self.registry.request_search();
+            self.remove_silent(now);
+            if !self.registry.take_place(self.options.sources) {
+                return Err(FlowReason::NoRoom);
+            }
         }
         let static_rate = self.static_rate_of(from);
         let sender = self.senders.entry(from).or_insert_with(|| {
@@ -261,7 +260,6 @@ impl Decoder {
             Sender { static_rate, ..Sender::default() }
         });
         sender.sessions.push(Session::new(source, port));
-        self.sessions += 1;
         Ok(sender.sessions.len() - 1)
     }
 
@@ -273,30 +271,56 @@ impl Decoder {
         let index = oldest.map(|(index, _)| index).ok_or(FlowReason::NoRoom)?;
         let removed = sender.sessions.swap_remove(index);
         self.gone.add(&removed.gap_counters());
-        self.agents.remove(&removed.source.exporter);
-        self.sessions -= 1;
+        self.registry.give_back(1);
+        self.registry.forget_agent(from, removed.source.exporter);
         Ok(())
     }
 
-    /// Removes all sessions that have been silent for long.
-    fn remove_silent(&mut self, now: u64) -> Result<(), FlowReason> {
-        if self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH) {
-            return Err(FlowReason::NoRoom);
+    /// Removes the sessions of all other senders: their datagrams come to other decoders from now on.
+    pub fn keep_senders(&mut self, stays: impl Fn(IpAddr) -> bool) {
+        let mut removed = 0;
+        self.senders.retain(|address, sender| {
+            let stays = stays(*address);
+            if !stays {
+                removed += sender.sessions.len();
+                sender.sessions.iter().for_each(|session| self.gone.add(&session.gap_counters()));
+            }
+            stays
+        });
+        self.registry.give_back(removed);
+    }
+
+    /// Removes all sessions that have been silent for long, if another decoder has found no place for a source.
+    pub fn take_part_in_search(&mut self, now: u64) {
+        if self.search != self.registry.last_search() {
+            self.remove_silent(now);
         }
-        self.searched = Some(now);
+    }
+
+    /// Removes all sessions that have been silent for long, at most once in a while.
+    fn remove_silent(&mut self, now: u64) {
+        if self.searched.is_some_and(|last| now.saturating_sub(last) < SEARCH) {
+            return;
+        }
+        (self.searched, self.search) = (Some(now), self.registry.last_search());
+        self.remove_sessions(|session| now.saturating_sub(session.heard) < IDLE);
+        self.registry.forget_silent_agents(now);
+    }
+
+    fn remove_sessions(&mut self, stays: impl Fn(&Session) -> bool) {
+        let mut removed = 0;
         self.senders.retain(|_, sender| {
             sender.sessions.retain(|session| {
-                let stays = now.saturating_sub(session.heard) < IDLE;
+                let stays = stays(session);
                 if !stays {
+                    removed += 1;
                     self.gone.add(&session.gap_counters());
                 }
                 stays
             });
             !sender.sessions.is_empty()
         });
-        self.agents.retain(|_, owner| now.saturating_sub(owner.heard) < IDLE);
-        self.sessions = self.senders.values().map(|sender| sender.sessions.len()).sum();
-        if self.sessions < self.options.sources { Ok(()) } else { Err(FlowReason::NoRoom) }
+        self.registry.give_back(removed);
     }
 
     /// Senders that were added since the last call, as far as there was room to remember them.
@@ -335,7 +359,7 @@ impl Decoder {
             (&names::FLOWS_GAPS_FILLED, sum.gaps_filled),
             (&names::FLOWS_REPEATS, sum.repeats),
             (&names::FLOWS_RESTARTS, sum.restarts),
-            (&names::FLOWS_SOURCES, self.sessions as u64),
+            (&names::FLOWS_SOURCES, self.all_sessions().count() as u64),
         ];
         let mut named = self.counters.named_counters();
         named.extend(more.into_iter().map(|(name, count)| (name.format_name(&[]), count)));

@@ -4,10 +4,10 @@
 //! plan tries them in the order of [`Target::from_element`], the last occurrence first, and takes the first that is not 0: inside a
 //! tunnel the inner values stand behind the outer ones (RFC 7011 8).
 
-use dta_proto::counter::FlowReason;
+use dta_proto::counter::{Enterprise, FlowReason};
 
 use super::FlowExportFormat;
-use super::fields::{Fields, Target};
+use super::fields::{Fields, REVERSE, Target};
 
 /// Most fields of a template.
 pub(crate) const FIELDS: usize = 256;
@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     /// Whether records are options, and not data.
     pub(crate) is_options: bool,
     pub(crate) has: Contents,
+    /// Whose elements it has, if records count no flows.
+    pub(crate) enterprise: Option<Enterprise>,
 }
 
 /// What records of a template have, also where it is 0.
@@ -180,6 +182,8 @@ impl Plan {
     ) -> Result<Option<Plan>, FlowReason> {
         let (mut steps, mut runs, mut has) = (Vec::new(), Vec::new(), Contents::default());
         let (mut run_len, mut shortest) = (0u16, 0);
+        let vendor =
+            fields.iter().map(|field| field.enterprise).find(|number| !matches!(*number, 0 | REVERSE));
         for field in fields {
             let is_variable = field.len == VARIABLE && format == FlowExportFormat::Ipfix;
             let target = match (format, field.is_scope) {
@@ -209,7 +213,8 @@ impl Plan {
         steps.reverse();
         steps.sort_by_key(|(rank, _)| *rank);
         let steps = steps.into_iter().map(|(_, step)| step).collect();
-        Ok(Some(Plan { steps, runs: runs.into(), shortest, is_options, has }))
+        let enterprise = vendor.filter(|_| !has.counts).map(Enterprise::from_number);
+        Ok(Some(Plan { steps, runs: runs.into(), shortest, is_options, has, enterprise }))
     }
 
     /// Reads the record at the start of `set`. Numbers may be read beyond it, up to the end of `bytes`, of which `set` is the start.

@@ -260,7 +260,7 @@ impl Session {
         }
         let payload = &payload[..end];
         let (templates, options_templates) = if is_ipfix { (2, 3) } else { (0, 1) };
-        let (mut sets, mut has_data) = (Sets { payload, at: start }, false);
+        let (mut sets, mut has_records) = (Sets { payload, at: start }, false);
         while let Some(next) = sets.next_set() {
             match next {
                 NextSet::Padding(len) => shared.counters.note_read(len),
@@ -281,18 +281,21 @@ impl Session {
                             self.read_templates(set.body, id == options_templates, shared.counters, each);
                         }
                         0..256 => shared.counters.refuse(FlowReason::UnknownSet, set.body.len(), each),
-                        id => match self.find_plan(id) {
-                            Some(index) if self.templates[index].1.plan.is_options => {
-                                self.read_options(index, &set, &context, shared, count, each);
-                            }
-                            _ => has_data = true,
-                        },
+                        _ => has_records = true,
                     }
                 }
             }
         }
-        if !has_data {
+        if !has_records {
             return;
+        }
+        let mut sets = Sets { payload, at: start };
+        while let Some(next) = sets.next_set() {
+            if let NextSet::Set(set) = next
+                && let Some(index) = self.find_options_plan(set.id)
+            {
+                self.read_options(index, &set, &context, shared, count, each);
+            }
         }
         context.boot = self.boot;
         let mut sets = Sets { payload, at: start };
@@ -314,6 +317,10 @@ impl Session {
 
     fn find_plan(&self, id: u16) -> Option<usize> {
         self.templates.iter().position(|(_, template)| template.id == id)
+    }
+
+    fn find_options_plan(&self, id: u16) -> Option<usize> {
+        self.find_plan(id).filter(|index| self.templates[*index].1.plan.is_options)
     }
 
     fn read_templates(
@@ -410,6 +417,8 @@ impl Session {
         let plan = &self.templates[index].1.plan;
         let others = shared.domain_rates.iter().find(|(domain, _)| *domain == context.domain);
         let otherwise = others.map_or(shared.static_rate, |(_, rate)| *rate).max(1);
+        let mut has_vendors_own = false;
+        let no_flow = if plan.enterprise.is_some() { FlowReason::Enterprise } else { FlowReason::NoFlow };
         let mut at = 0;
         while set.body.len() - at >= plan.shortest && !is_padding_of(plan, set, at) {
             let mut fields = Fields::EMPTY;
@@ -431,9 +440,15 @@ impl Session {
                         each(Ok(Exported::Flow(back)));
                     }
                 }
-                Err(NoRecord::NoFlow) => shared.counters.refuse(FlowReason::NoFlow, len, each),
+                Err(NoRecord::NoFlow) => {
+                    has_vendors_own |= no_flow == FlowReason::Enterprise;
+                    shared.counters.refuse(no_flow, len, each);
+                }
                 Err(NoRecord::Implausible) => shared.counters.refuse(FlowReason::Implausible, len, each),
             }
+        }
+        if let Some(enterprise) = plan.enterprise.filter(|_| has_vendors_own) {
+            shared.counters.enterprise_sets[enterprise as usize] += 1;
         }
         end_set(set, at, shared.counters, count, each);
     }

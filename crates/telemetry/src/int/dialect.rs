@@ -50,9 +50,7 @@ pub enum Mark {
     ByDialect,
     /// Whatever parses as INT without a contradiction.
     Guess,
-    /// There is always INT.
     Always,
-    /// There is never INT.
     Never,
     /// By the DSCP, under a mask.
     Dscp {

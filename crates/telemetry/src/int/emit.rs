@@ -38,7 +38,6 @@ pub struct Hop {
 /// Deviations from the specification in INT v1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
-    /// As specified.
     #[default]
     Specified,
     /// INTCollector's generator: bit 6 has 4 bytes, as in v0.5.
@@ -115,7 +114,6 @@ pub struct EmittedPacket {
 }
 
 impl EmittedPacket {
-    /// A plain packet of a flow.
     pub fn new(flow: Flow) -> EmittedPacket {
         EmittedPacket {
             flow,
@@ -328,7 +326,6 @@ impl EmittedPacket {
         if ethernet { self.put_ethernet_frame(out) } else { out.extend(self.build_ip_packet()) }
     }
 
-    /// Appends it as an Ethernet frame.
     pub fn put_ethernet_frame(&self, out: &mut Vec<u8>) {
         out.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         for vlan in &self.vlans {

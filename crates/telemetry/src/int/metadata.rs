@@ -4,6 +4,7 @@ use dta_proto::drop_reason::DropReason;
 
 use super::IntVersion;
 use super::dialect::Form;
+use super::template::offset_in;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -260,17 +261,60 @@ pub struct Metadata<'a> {
     layout: Layout,
 }
 
+/// Where a node's latency is in a report.
+pub(super) enum LatencyWords {
+    Sent(usize),
+    /// From two times of 32 bits.
+    Computed {
+        egress: usize,
+        ingress: usize,
+    },
+    /// It is not known, and not as long as this word is as it is.
+    Unknown(Option<usize>),
+}
+
 /// A 16-bit field, unless it is all ones.
 const fn known_u16(value: u32) -> Option<u32> {
     if value == 0xffff { None } else { Some(value) }
 }
 
 impl<'a> Metadata<'a> {
-    /// No metadata.
     pub(super) const NONE: Metadata<'static> = Metadata { bytes: &[], layout: Layout::NONE };
 
     pub(super) const fn new(bytes: &'a [u8], layout: Layout) -> Metadata<'a> {
         Metadata { bytes, layout }
+    }
+
+    /// Bytes of this node.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The offset of a field in the payload of its report.
+    pub(super) fn item_offset(&self, payload: &[u8], item: Item) -> Option<usize> {
+        let at = self.layout.byte_offset(item)?;
+        self.bytes.get(at..at + 4)?;
+        Some(offset_in(payload, self.bytes)? + at)
+    }
+
+    /// Where [`Metadata::node_latency`] is; `None` if that cannot be said of other reports.
+    pub(super) fn latency_words(&self, payload: &[u8]) -> Option<LatencyWords> {
+        let item = |item| self.item_offset(payload, item);
+        let sent = item(Item::Latency);
+        match (sent, item(Item::EgressTime), item(Item::IngressTime)) {
+            (Some(at), ..) if self.item_word(Item::Latency).is_some() => Some(LatencyWords::Sent(at)),
+            (None, Some(egress), Some(ingress)) => {
+                let is_short = self.layout.0 & WIDE_TIMES == 0 && self.node_latency().is_some();
+                is_short.then_some(LatencyWords::Computed { egress, ingress })
+            }
+            (Some(_), Some(_), Some(_)) => None,
+            (sent, ..) => Some(LatencyWords::Unknown(sent)),
+        }
+    }
+
+    /// The lowest bits of a queue's word that are its value.
+    pub(super) fn fill_bits(&self) -> u8 {
+        if self.layout.0 & HALVED_QUEUE != 0 { 16 } else { 24 }
     }
 
     #[inline]
@@ -317,7 +361,6 @@ impl<'a> Metadata<'a> {
             .any(|item| self.has_item(item))
     }
 
-    /// Number of the switch (node).
     #[inline]
     pub fn switch_number(&self) -> Option<u32> {
         self.item_word(Item::Switch)

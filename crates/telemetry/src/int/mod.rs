@@ -12,6 +12,7 @@
 //! | `packet.rs` | the packet in a report: flow, tunnel |
 //! | `dialect.rs` | differences between senders |
 //! | `metadata.rs`, `stack.rs` | metadata of a node; the stack of a packet |
+//! | `template.rs` | what reports have in common that are read in the same way |
 //! | `emit.rs` | encoders: for tests, benchmarks and testbeds (feature `emit`) |
 
 mod dialect;
@@ -26,6 +27,7 @@ mod report_v05;
 mod report_v10;
 mod report_v20;
 mod stack;
+mod template;
 mod tunnel;
 
 pub use dialect::{Dialect, DialectError, IntSettings, Mark};
@@ -33,6 +35,7 @@ pub use metadata::{Fill, Metadata, Time};
 pub use packet::{LinkTags, PacketHeaders, ReportedPacket, packet_in_ethernet, packet_in_ip};
 pub(crate) use report_v20::IOAM;
 pub use stack::Stack;
+pub(crate) use template::{SlotName, TEMPLATE_WORDS, Template};
 pub use tunnel::{Tunnel, TunnelKind};
 
 use dta_proto::wire::{Error, Layer, Result, WireErrorKind, saturating_u16};
@@ -41,19 +44,14 @@ use self::dialect::Form;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportVersion {
-    /// v0.5.
     V05,
-    /// v1.0.
     V10,
-    /// v2.0.
     V20,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntVersion {
-    /// v0.5.
     V05,
-    /// v1.0.
     V10,
     /// v2.0 and v2.1, whose headers are the same.
     V21,
@@ -75,11 +73,8 @@ pub struct DatagramSource {
 /// The reasons for a report. Several can be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// A packet was dropped.
     pub dropped: bool,
-    /// A queue is congested.
     pub congested: bool,
-    /// A tracked flow.
     pub tracked: bool,
     /// Sent by a node on the path, with the packet's stack so far (v2.0).
     pub intermediate: bool,

@@ -19,8 +19,8 @@ const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
-const TCP: u8 = 6;
-const TCP_HEADER_LEN: usize = 20;
+pub(super) const TCP: u8 = 6;
+pub(super) const TCP_HEADER_LEN: usize = 20;
 
 /// The packet's first header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,6 @@ pub struct PacketHeaders {
     pub length: u16,
     /// Differentiated services code point.
     pub dscp: u8,
-    /// Flags of TCP.
     pub tcp_flags: u8,
     /// Type times 256, plus code.
     pub icmp: u16,
@@ -103,9 +102,6 @@ pub fn packet_in_ethernet(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
 }
 
 /// The same of a packet from its IP header on.
-///
-/// # Errors
-/// As [`packet_in_ethernet`].
 pub fn packet_in_ip(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
     parse_packet(bytes, First::Ip, &Form::WITHOUT_INT)
 }

@@ -90,6 +90,11 @@ impl Outer<'_> {
     }
 }
 
+/// Whether UDP packets to this port may have another one inside.
+pub(super) fn is_udp_tunnel(port: u16) -> bool {
+    matches!(port, VXLAN | GENEVE | GTP_U | MPLS_IN_UDP)
+}
+
 /// `None` if it is no tunnel, or is damaged.
 #[inline]
 pub(super) fn decapsulate(outer: Outer<'_>) -> Option<Inside<'_>> {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dta_proto::key::Flow;
 use dta_proto::telemetry::{self, Location, Means, Metric, SwitchPath, TelemetryEntry, Via, list};
 use dta_proto::wire::{Error, Layer, WireErrorKind};
 
@@ -15,6 +16,13 @@ use crate::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
 
 /// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
 const MOST_HOPS: usize = 64;
+
+/// What holds for all reports that are processed together.
+struct ReportContext<'a> {
+    at: ArrivalTime,
+    settings: &'a IntSettings,
+    program: Option<u32>,
+}
 
 /// Why a report is not processed.
 enum Untaken {
@@ -48,22 +56,28 @@ impl Telemetry {
         settings: &IntSettings,
         made: &mut PrimitiveBatch,
     ) {
-        self.ingest_all(at, std::iter::once((from, payload)), settings, made);
+        self.ingest_all(at, std::iter::once((from, payload)), settings, None, made);
     }
 
     /// Processes the payloads of many datagrams, each with its source address. Each report is parsed before
     /// the previous one is judged, so that the cache lines for its flow arrive in time.
+    ///
+    /// `program`: an XDP program has passed them on, follows their sequence numbers, and may [drop](Telemetry::share_with_program)
+    /// unchanged ones; the number by which it knows their listener.
     pub fn ingest_all<'a>(
         &mut self,
         at: ArrivalTime,
         datagrams: impl IntoIterator<Item = (IpAddr, &'a [u8])>,
         settings: &IntSettings,
+        program: Option<u32>,
         made: &mut PrimitiveBatch,
     ) {
+        let context = ReportContext { at, settings, program };
         // The last two reports alternate: each is judged where it was parsed, as moving it costs more than
         // judging it. `last` is the one still to be judged.
         let mut read: [IntReport<'a>; 2] = [IntReport::EMPTY; 2];
         let mut named = [None; 2];
+        let mut payloads: [&[u8]; 2] = [&[]; 2];
         let (mut last, mut waits) = (0, false);
         for (from, payload) in datagrams {
             self.counters.datagrams += 1;
@@ -75,7 +89,11 @@ impl Telemetry {
                     continue;
                 }
             };
-            self.sources.note_datagram(from, &reports.datagram_source());
+            let source = reports.datagram_source();
+            // The program follows those of v0.5 and v1.0, which have 32 bits.
+            if program.is_none() || source.sequence_bits != 32 {
+                self.sources.note_datagram(from, &source);
+            }
             loop {
                 let next = 1 - last;
                 let name = match reports.read(&mut read[next]) {
@@ -86,9 +104,9 @@ impl Telemetry {
                 self.counters.reports += 1;
                 match name {
                     Ok(name) => {
-                        named[next] = name;
+                        (named[next], payloads[next]) = (name, payload);
                         if waits {
-                            self.process_report(at, &read[last], named[last], made);
+                            self.process_report(&context, payloads[last], &read[last], named[last], made);
                         }
                         (last, waits) = (next, true);
                     }
@@ -98,7 +116,7 @@ impl Telemetry {
             }
         }
         if waits {
-            self.process_report(at, &read[last], named[last], made);
+            self.process_report(&context, payloads[last], &read[last], named[last], made);
         }
     }
 
@@ -125,11 +143,13 @@ impl Telemetry {
     #[inline]
     fn process_report(
         &mut self,
-        at: ArrivalTime,
+        context: &ReportContext<'_>,
+        payload: &[u8],
         report: &IntReport<'_>,
         named: Option<Named>,
         made: &mut PrimitiveBatch,
     ) {
+        let at = context.at;
         let packet = report.packet.as_ref().ok();
         self.counters.unread += u64::from(packet.is_some_and(|packet| packet.has_unread_int));
         let whose = named.zip(packet).map(|(named, packet)| Whose::new(packet.inner_flow(), named));
@@ -142,7 +162,8 @@ impl Telemetry {
         self.process_hops(at, report, whose, made);
         let superseded = made.superseded() - superseded;
         self.counters.superseded += superseded as u64;
-        match made.len() == before && superseded == 0 {
+        let is_unchanged = made.len() == before && superseded == 0;
+        match is_unchanged {
             true => self.counters.unchanged += 1,
             false => self.counters.changed += 1,
         }
@@ -150,6 +171,9 @@ impl Telemetry {
             self.count_flow(at, whose, packet, made);
         }
         self.counters.primitives += (made.len() - before) as u64;
+        if let (Some(listener), Some(whose), true) = (context.program, whose, is_unchanged) {
+            self.share_template(at, listener, payload, report, whose, context.settings, made);
+        }
     }
 
     /// Prefetches all that a report's judgements need at once, rather than waiting for each.
@@ -250,7 +274,7 @@ impl Telemetry {
         } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
             *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
             if *switch != u32::MAX {
-                self.process_trail(at, whose, *switch, 0, self.rules.learning, made);
+                self.process_trail(at, whose, *switch, made);
             }
         }
     }
@@ -358,25 +382,37 @@ impl Telemetry {
         packet: &ReportedPacket<'_>,
         made: &mut PrimitiveBatch,
     ) {
+        let one = FlowSum { key: whose.key, bytes: packet.length.into() };
+        self.count_reports(at.now, one, whose.home.mixed_hash(), 1, Some(whose.flow), made);
+    }
+
+    /// The same of several, whose flow's sum is at a place.
+    pub(super) fn count_reports(
+        &mut self,
+        now: u64,
+        all: FlowSum,
+        place: usize,
+        count: u32,
+        flow: Option<&Flow>,
+        made: &mut PrimitiveBatch,
+    ) {
         if !self.rules.count_reports && !self.rules.per_packet || self.stores.counters.is_none() {
             return;
         }
-        let one = FlowSum { key: whose.key, bytes: packet.length.into() };
         // The keys for packets and bytes derive from the flow, which an IPv6 flow's key does not contain.
-        if !self.rules.gathers_counts() || self.rules.per_packet && whose.key.to_ipv4_flow().is_none() {
-            self.increment_counters(one, 1, Some(whose.flow), made);
+        if !self.rules.gathers_counts() || self.rules.per_packet && all.key.to_ipv4_flow().is_none() {
+            self.increment_counters(all, count, flow, made);
             return;
         }
-        let place = whose.home.mixed_hash();
         let into = |sum: &mut FlowSum| {
-            let is_its = sum.key == one.key;
+            let is_its = sum.key == all.key;
             if is_its {
-                sum.bytes = sum.bytes.saturating_add(one.bytes);
+                sum.bytes = sum.bytes.saturating_add(all.bytes);
             }
             is_its
         };
-        if !self.tallies.add(place, into)
-            && let Some(PendingTally { sum, reports, .. }) = self.tallies.begin_sum(place, one, at.now)
+        if !self.tallies.add(place, count, into)
+            && let Some(PendingTally { sum, reports, .. }) = self.tallies.begin_sum(place, count, all, now)
         {
             self.counters.counts_early += u64::from(reports);
             self.increment_counters(sum, reports, None, made);

@@ -1,5 +1,6 @@
 //! The primitives made from a batch of reports, until they are executed.
 
+use dta_proto::flow_record;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{ENTRY_LEN, VALUE_LEN};
 use dta_proto::wire::dta::DtaBody;
@@ -159,6 +160,11 @@ impl PrimitiveBatch {
         if let Some(store) = store {
             self.push(store, PrimitiveKind::Append(list), entry);
         }
+    }
+
+    #[inline]
+    pub(super) fn append_record(&mut self, store: u16, list: u32, entry: &[u8; flow_record::ENTRY_LEN]) {
+        self.push(store, PrimitiveKind::Append(list), entry);
     }
 
     #[inline]

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | path of a flow through a stack | key-write of the path; an entry of list 0 when it changes, and another
 //! if it has a loop |
-//! | a switch that reports for itself (INT-XD, INT-MX), or a flow record | postcards of the path known so far, when a switch is added and at each keep-alive |
+//! | a switch that reports for itself (INT-XD, INT-MX) | postcards of the path known so far, when a switch is added and at each keep-alive |
 //! | flow latency, hop latency, queues, links | key-write of the value; an entry of list 0 |
 //! | a dropped packet | an entry of list 1; counters of switch and reason, and of flow and reason |
 //! | a packet in a congested queue | an entry of list 2 |
@@ -23,7 +23,6 @@ mod counters;
 mod int;
 mod made;
 mod prefetch;
-mod record_sums;
 mod records;
 mod rules;
 mod seen;
@@ -33,6 +32,7 @@ mod tallies;
 mod tests;
 mod trails;
 mod transit;
+mod unchanged;
 mod watch;
 
 use dta_proto::counter::translator as names;
@@ -47,34 +47,29 @@ use crate::int::Time;
 
 pub use counters::{IntCounters, IntReason};
 pub use made::PrimitiveBatch;
-pub use records::RecordCounters;
+pub use records::{RecordCounters, RecordRoom, RecordStore};
 pub use rules::{MetricRule, Rules, StoreIds, TimeMode};
 pub use seen::Detect;
 pub use sources::{SourceName, Sources};
+pub use unchanged::{SharedTables, SharedWords};
 pub use watch::{WatchError, WatchRule};
 
-use record_sums::RecordSum;
-use records::RecordGroup;
 use seen::{Home, ReportedValues, ValueName, Verdict};
 use tallies::{FlowTallies, PendingTally};
 use trails::{Heard, Trails};
+use unchanged::Templates;
 
-/// Most operations that a sum becomes on one queue pair: three counters and a value, each in all its copies.
-const OPERATIONS: usize = 4 * MAX_REDUNDANCY as usize;
+/// Most operations that a sum becomes on one queue pair: three counters, each in all its copies.
+const OPERATIONS: usize = 3 * MAX_REDUNDANCY as usize;
 /// Kinds of keys in the table: metrics use their numbers, these the ones after.
 const DROP_COUNTER: u8 = 16;
 const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
 /// The port by which a flow leaves a switch, if there is no latency entry that could hold it.
 const HOP_PORT: u8 = 19;
-/// Which exporter counts a flow.
-const KEEPER: u8 = 20;
-/// A flow of which there are records, and its sampling rate.
-const RECORDED: u8 = 21;
-const SAMPLING: u8 = 22;
 /// What an interface has counted, and its name.
-const INTERFACE_COUNTER: u8 = 23;
-const INTERFACE_NAME: u8 = 24;
+const INTERFACE_COUNTER: u8 = 20;
+const INTERFACE_NAME: u8 = 21;
 /// Queues of a port that are stored beside its link.
 const BESIDE: u32 = 16;
 /// Added to the kind if the flow is IPv6 and its bits in the key are CRCs.
@@ -88,11 +83,13 @@ pub struct Telemetry {
     seen: ReportedValues,
     trails: Trails,
     tallies: FlowTallies<FlowSum>,
-    record_sums: FlowTallies<RecordSum>,
-    group: RecordGroup,
     sources: Sources,
+    /// If an XDP program drops unchanged reports.
+    templates: Option<Templates>,
     counters: IntCounters,
     records: RecordCounters,
+    record_store: RecordStore,
+    room: RecordRoom,
 }
 
 /// The reports of a flow.
@@ -229,15 +226,12 @@ impl Telemetry {
                 if rules.gathers_counts() { rules.keys / 2 } else { 0 },
                 rules.count_wait,
             ),
-            // A flow's records use about four keys.
-            record_sums: FlowTallies::new(
-                if rules.count_wait != 0 { rules.keys / 4 } else { 0 },
-                rules.count_wait,
-            ),
-            group: RecordGroup::default(),
             sources: Sources::new(rules.sources),
+            templates: None,
             counters: IntCounters::default(),
             records: RecordCounters::default(),
+            record_store: RecordStore::default(),
+            room: RecordRoom::default(),
             stores: StoreIds::default(),
             rules,
         }
@@ -455,30 +449,20 @@ impl Telemetry {
         }
     }
 
-    /// Processes a flow's report by a switch that reports for itself: its position on the path is known from
-    /// when the flow came to it, so many nanoseconds before this. A path that grows within `learning` has not changed.
-    /// Returns whether the path is followed, and the key directory has the flow by that.
-    fn process_trail(
-        &mut self,
-        at: ArrivalTime,
-        whose: Whose<'_>,
-        switch: u32,
-        ago: u64,
-        learning: u64,
-        made: &mut PrimitiveBatch,
-    ) -> bool {
+    /// Processes a flow's report by a switch that reports for itself: it is on the path behind those that reported before.
+    /// A path that grows while it is being learned has not changed.
+    fn process_trail(&mut self, at: ArrivalTime, whose: Whose<'_>, switch: u32, made: &mut PrimitiveBatch) {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
-            return false;
+            return;
         }
-        let came = (at.now as i64).saturating_sub_unsigned(ago);
-        let (switches, settled) = match self.trails.record_switch_report(whose.key, switch, came, at.now) {
+        let (switches, settled) = match self.trails.record_switch_report(whose.key, switch, at.now) {
             Heard::Full => {
                 self.counters.long_trails += 1;
-                return true;
+                return;
             }
             Heard::Known(switches) => (switches, true),
-            Heard::Added(switches, since) => (switches, since >= learning),
+            Heard::Added(switches, since) => (switches, since >= self.rules.learning),
         };
         let (summary, hops) = (path_digest(switches), switches.len() as u64);
         let verdict = self.seen.detect_change(
@@ -491,7 +475,7 @@ impl Telemetry {
         let (why, old) = match verdict {
             Verdict::Same => {
                 self.counters.suppressed[Metric::FlowPath.index()] += 1;
-                return true;
+                return;
             }
             Verdict::New => (Why::New, 0),
             // A trail that was evicted and starts over is learned again, too.
@@ -513,7 +497,6 @@ impl Telemetry {
                 made,
             );
         }
-        true
     }
 
     /// Writes the counters of a flow.
@@ -532,12 +515,10 @@ impl Telemetry {
     /// Writes the flow counts that have waited long enough or that a [`request_flush`](Telemetry::request_flush) asked for, as far as there is
     /// `room` for operations on each queue pair. Call it in each turn, even without input.
     pub fn write_due_counts(&mut self, now: u64, room: usize, made: &mut PrimitiveBatch) {
-        self.judge_group(made);
         if self.stores.counters.is_none() {
             return;
         }
-        // Half for each.
-        let most = room / (2 * OPERATIONS);
+        let most = room / OPERATIONS;
         let before = made.len();
         let mut tallies = std::mem::take(&mut self.tallies);
         tallies.take_due_sums(now, most, |PendingTally { sum, reports, .. }| {
@@ -545,22 +526,16 @@ impl Telemetry {
         });
         self.tallies = tallies;
         self.counters.primitives += (made.len() - before) as u64;
-        let before = made.len();
-        let mut sums = std::mem::take(&mut self.record_sums);
-        sums.take_due_sums(now, most, |waited| self.write_records(&waited, made));
-        self.record_sums = sums;
-        self.records.primitives += (made.len() - before) as u64;
     }
 
     /// Makes all counts due that wait now: the next calls of [`Telemetry::write_due_counts`] write them.
     pub fn request_flush(&mut self) {
         self.tallies.request_flush();
-        self.record_sums.request_flush();
     }
 
     /// Whether some of those still wait. Without a store for them, they do not keep anybody waiting.
     pub fn is_flushing(&self) -> bool {
-        self.stores.counters.is_some() && (self.tallies.is_flushing() || self.record_sums.is_flushing())
+        self.stores.counters.is_some() && self.tallies.is_flushing()
     }
 
     /// Adds a key to the directory if it is new or due for its keep-alive.

@@ -53,8 +53,8 @@ pub struct Rules {
     pub per_packet: bool,
     /// Whether to count the reports of each flow.
     pub count_reports: bool,
-    /// Nanoseconds for which a flow's reports or records, packets and bytes are summed before they are written; 0 = each
-    /// report or record writes them.
+    /// Nanoseconds for which a flow's reports, packets and bytes are summed before they are written; 0 = each report
+    /// writes them.
     pub count_wait: u64,
     pub time: TimeMode,
     /// Flows to watch; empty = all. Reports whose packet cannot be parsed are always processed.
@@ -68,8 +68,6 @@ pub struct Rules {
     pub learning: u64,
     /// Switches whose sequences are tracked.
     pub sources: usize,
-    /// Nanoseconds after which a flow is counted by another exporter, if the one that counts it has said nothing of it.
-    pub takeover: u64,
 }
 
 impl Default for Rules {
@@ -91,12 +89,16 @@ impl Default for Rules {
             trails: 1 << 14,
             learning: 5_000_000_000,
             sources: 4096,
-            takeover: 600_000_000_000,
         }
     }
 }
 
 impl Rules {
+    /// How many values are remembered.
+    pub fn value_capacity(&self) -> usize {
+        self.keys.next_power_of_two().max(4)
+    }
+
     /// Whether flow counts are summed before they are written.
     pub(crate) fn gathers_counts(&self) -> bool {
         self.count_wait != 0 && (self.count_reports || self.per_packet)

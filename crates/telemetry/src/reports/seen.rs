@@ -9,6 +9,10 @@
 //! neighbours in one page, so that one address translation serves them all. [`ReportedValues::prefetch_buckets`] prefetches them.
 
 use super::prefetch::prefetch_line;
+use super::unchanged::SharedSlots;
+use super::{OF_IPV6, OF_LONG_SWITCH};
+use crate::int::SlotName;
+use dta_proto::telemetry::Metric;
 
 /// What counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,22 @@ impl Detect {
             Detect::Powers => told.leading_zeros() != value.leading_zeros(),
             Detect::Width(width) => told / width.max(1) != value / width.max(1),
             Detect::Threshold(most) => told.abs_diff(value) > most,
+        }
+    }
+
+    /// The first and the last value that are no change from a reported one.
+    pub(super) fn unchanged_interval(self, told: u64) -> (u64, u64) {
+        match self {
+            Detect::Any => (told, told),
+            Detect::Powers => match told.checked_ilog2() {
+                None => (0, 0),
+                Some(power) => (1 << power, u64::MAX >> (63 - power)),
+            },
+            Detect::Width(width) => {
+                let first = told - told % width.max(1);
+                (first, first.saturating_add(width.max(1) - 1))
+            }
+            Detect::Threshold(most) => (told.saturating_sub(most), told.saturating_add(most)),
         }
     }
 }
@@ -156,13 +176,27 @@ pub(crate) struct ReportedValues {
     buckets: Box<[ReportedBucket]>,
     evicted: u64,
     held: u64,
+    /// What an XDP program knows of them.
+    shared: Option<SharedSlots>,
 }
 
 impl ReportedValues {
     /// A table of at least this many keys: a power of two, 4 at least.
     pub(crate) fn new(keys: usize) -> ReportedValues {
         let buckets = keys.next_power_of_two().max(WAYS) / WAYS;
-        ReportedValues { buckets: vec![ReportedBucket([FREE; WAYS]); buckets].into(), evicted: 0, held: 0 }
+        let buckets = vec![ReportedBucket([FREE; WAYS]); buckets].into();
+        ReportedValues { buckets, evicted: 0, held: 0, shared: None }
+    }
+
+    /// Shares values from now on.
+    pub(super) fn share_values(&mut self, shared: SharedSlots) {
+        self.shared = Some(shared);
+    }
+
+    /// The shared slot of a name; `None` if there is none.
+    pub(crate) fn shared_slot(&self, name: &ValueName) -> Option<SlotName> {
+        let at = self.find_slot(name)?;
+        self.shared.as_ref()?.slot_at(at)
     }
 
     pub(crate) fn evicted_keys(&self) -> u64 {
@@ -192,11 +226,16 @@ impl ReportedValues {
         keep_alive: u64,
     ) -> Verdict {
         let now = now & TIME;
-        if let Some(slot) = self.find_slot(name) {
-            return slot.detect_change(value, now, detect, keep_alive);
+        let Some(at) = self.find_slot(name) else {
+            let at = self.take_place(name, value, now);
+            self.share_slot(at, detect, keep_alive, true);
+            return Verdict::New;
+        };
+        let verdict = self.slot_mut(at).detect_change(value, now, detect, keep_alive);
+        if verdict != Verdict::Same {
+            self.share_slot(at, detect, keep_alive, false);
         }
-        self.take_place(name, value, now);
-        Verdict::New
+        verdict
     }
 
     /// As [`ReportedValues::detect_change`], for a flow's latency in a switch that it leaves by this port: also returns whether
@@ -217,15 +256,18 @@ impl ReportedValues {
         // keep-alive.
         let port =
             u64::from(port.map_or(u16::MAX, |port| (port ^ port >> 16) as u16)) << LATENCY.count_ones();
-        let Some(slot) = self.find_slot(name) else {
-            self.take_place(name, latency | port, now);
+        let Some(at) = self.find_slot(name) else {
+            let at = self.take_place(name, latency | port, now);
+            self.share_slot(at, detect, keep_alive, true);
             return (Verdict::New, false);
         };
+        let slot = self.slot_mut(at);
         let mut next = ReportedSlot { value: slot.value & LATENCY, ..*slot };
         let verdict = next.detect_change(latency, now, detect, keep_alive);
         let moved = slot.value & !LATENCY != port;
         if moved || verdict != Verdict::Same {
             *slot = ReportedSlot { value: next.value | port, ..next };
+            self.share_slot(at, detect, keep_alive, moved);
         }
         (verdict, moved)
     }
@@ -240,10 +282,12 @@ impl ReportedValues {
         least: u64,
     ) -> Option<(u64, u64)> {
         let now = now & TIME;
-        let Some(slot) = self.find_slot(name) else {
-            self.take_place(name, value, now);
+        let Some(at) = self.find_slot(name) else {
+            let at = self.take_place(name, value, now);
+            self.share_slot(at, Detect::Any, 0, true);
             return None;
         };
+        let slot = self.slot_mut(at);
         let age = now.saturating_sub(slot.meta & TIME);
         if age < least {
             return None;
@@ -252,40 +296,42 @@ impl ReportedValues {
         Some((std::mem::replace(&mut slot.value, value), age))
     }
 
-    /// Whether this one keeps the name: the first that asked, until it has not asked for `silence` nanoseconds and another
-    /// does.
-    pub(crate) fn claim_name(&mut self, name: &ValueName, who: u64, now: u64, silence: u64) -> bool {
-        let now = now & TIME;
-        let Some(slot) = self.find_slot(name) else {
-            self.take_place(name, who, now);
-            return true;
-        };
-        let keeps = slot.value == who || now.saturating_sub(slot.meta & TIME) >= silence;
-        if keeps {
-            (slot.value, slot.meta) = (who, slot.meta & !TIME | now);
-        }
-        keeps
+    #[inline(always)] // on the path of every value
+    fn slot_mut(&mut self, at: SlotPlace) -> &mut ReportedSlot {
+        &mut self.buckets[at.bucket].0[at.way]
     }
 
     #[inline(always)] // on the path of every value
-    fn find_slot(&mut self, name: &ValueName) -> Option<&mut ReportedSlot> {
+    fn find_slot(&self, name: &ValueName) -> Option<SlotPlace> {
         let bucket = name.place & (self.buckets.len() - 1);
         match self.buckets[bucket].0.iter().position(|slot| name.matches_slot(slot)) {
-            Some(way) => Some(&mut self.buckets[bucket].0[way]),
+            Some(way) => Some(SlotPlace { bucket, way }),
             None => self.find_elsewhere(name),
         }
     }
 
     /// A name that is not in its first bucket.
     #[inline(never)]
-    fn find_elsewhere(&mut self, name: &ValueName) -> Option<&mut ReportedSlot> {
+    fn find_elsewhere(&self, name: &ValueName) -> Option<SlotPlace> {
         let bucket = (name.place ^ name.other) & (self.buckets.len() - 1);
-        self.buckets[bucket].0.iter_mut().find(|slot| name.matches_slot(slot))
+        let way = self.buckets[bucket].0.iter().position(|slot| name.matches_slot(slot))?;
+        Some(SlotPlace { bucket, way })
+    }
+
+    /// Shares what was written to a place; `is_other`: whether templates that name it are wrong now.
+    #[inline]
+    fn share_slot(&mut self, at: SlotPlace, detect: Detect, keep_alive: u64, is_other: bool) {
+        let Some(shared) = &mut self.shared else { return };
+        let slot = self.buckets[at.bucket].0[at.way];
+        let value = if is_latency_with_port(&slot) { slot.value & LATENCY } else { slot.value };
+        let is_value = is_value_of_report(&slot);
+        let interval = if is_value { detect.unchanged_interval(value) } else { (0, 0) };
+        shared.write_slot(at, interval, slot.meta & TIME, keep_alive, is_other || !is_value);
     }
 
     /// Stores a new key in one of its buckets: in the first free place, or over the one reported longest ago.
     #[cold]
-    fn take_place(&mut self, name: &ValueName, value: u64, now: u64) {
+    fn take_place(&mut self, name: &ValueName, value: u64, now: u64) -> SlotPlace {
         let new = ReportedSlot { ident: name.ident, value, meta: u64::from(name.kind) << 56 | now };
         let mask = self.buckets.len() - 1;
         let places = [name.place, name.place ^ name.other].into_iter();
@@ -295,7 +341,7 @@ impl ReportedValues {
             let slot = self.buckets[*bucket].0[*way];
             (slot.meta != 0, slot.meta & TIME)
         };
-        let Some((bucket, way)) = all.min_by_key(age) else { return };
+        let (bucket, way) = all.min_by_key(age).unwrap_or((name.place & mask, 0));
         let place = &mut self.buckets[bucket].0[way];
         if place.meta == 0 {
             self.held += 1;
@@ -303,7 +349,36 @@ impl ReportedValues {
             self.evicted += 1;
         }
         *place = new;
+        SlotPlace { bucket, way }
     }
+}
+
+/// Where a key is in the table.
+#[derive(Clone, Copy)]
+pub(super) struct SlotPlace {
+    bucket: usize,
+    way: usize,
+}
+
+impl SlotPlace {
+    pub(super) fn index(self) -> usize {
+        self.bucket * WAYS + self.way
+    }
+}
+
+/// The metric of a slot, if it is one's.
+fn metric_of(slot: &ReportedSlot) -> Option<Metric> {
+    let kind = (slot.meta >> 56) as u8 & !(OF_IPV6 | OF_LONG_SWITCH);
+    Metric::ALL.into_iter().find(|metric| *metric as u8 == kind)
+}
+
+fn is_latency_with_port(slot: &ReportedSlot) -> bool {
+    metric_of(slot) == Some(Metric::HopLatency)
+}
+
+/// Whether the slot has a value that is in reports, so that a template can say where, and not what a report means.
+fn is_value_of_report(slot: &ReportedSlot) -> bool {
+    !matches!(metric_of(slot), None | Some(Metric::FlowPath))
 }
 
 #[cfg(test)]
@@ -352,15 +427,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_keeps_a_name_until_it_is_silent() {
-        let mut seen = ReportedValues::new(4);
-        let mut keeps = |who, now| seen.claim_name(&ValueName::without_flow(1, 7), who, now, 100);
-        assert!(keeps(5, 0) && !keeps(6, 50) && keeps(5, 90));
-        assert!(!keeps(6, 189), "its silence counts from when it asked last");
-        assert!(keeps(6, 190) && !keeps(5, 191));
-    }
-
-    #[test]
     fn a_value_is_exchanged_for_the_one_before_and_its_age() {
         let mut seen = ReportedValues::new(4);
         let mut exchange = |value, now| seen.replace_if_older(&ValueName::without_flow(1, 7), value, now, 10);
@@ -404,6 +470,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_interval_has_the_values_that_are_no_change(
+            told in prop_oneof![0u64..300, any::<u64>()],
+            value in prop_oneof![0u64..300, any::<u64>()],
+            detect in prop_oneof![Just(Detect::Any), Just(Detect::Powers), (1u64..100).prop_map(Detect::Width), (0u64..100).prop_map(Detect::Threshold)],
+        ) {
+            let (first, last) = detect.unchanged_interval(told);
+            prop_assert_eq!((first..=last).contains(&value), !detect.is_change(told, value));
+            for value in [first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
+                prop_assert_eq!((first..=last).contains(&value), !detect.is_change(told, value));
+            }
+        }
+
         /// Against an unbounded map: what the map reports, the table reports, too.
         #[test]
         fn an_eviction_costs_an_event_too_many_and_never_one_too_few(

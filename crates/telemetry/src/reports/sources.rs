@@ -4,7 +4,7 @@
 //! instead. Sequences have 32 bits, 22 in v2.0. A source that always sends the same number does not count;
 //! its losses are unknown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use dta_proto::counter::gaps::{GapCounters, RESTART};
@@ -48,6 +48,9 @@ pub struct Sources {
     last: usize,
     limit: usize,
     beyond: u64,
+    /// Those whose numbers an XDP program follows, and the datagrams of others there.
+    of_program: BTreeMap<SourceName, GapCounters>,
+    beyond_of_program: u64,
 }
 
 impl Sources {
@@ -59,22 +62,36 @@ impl Sources {
             last: 0,
             limit,
             beyond: 0,
+            of_program: BTreeMap::new(),
+            beyond_of_program: 0,
         }
     }
 
+    /// Each source once: one that is followed at two places has the counts of both.
     pub fn iter(&self) -> impl Iterator<Item = (SourceName, GapCounters)> {
-        self.all.iter().map(|(name, source)| (*name, source.counters))
+        let own = self.all.iter().map(|(name, source)| {
+            let mut counters = source.counters;
+            self.of_program.get(name).into_iter().for_each(|more| counters.add(more));
+            (*name, counters)
+        });
+        let others = self.of_program.iter().filter(|(name, _)| !self.places.contains_key(name));
+        own.chain(others.map(|(name, counters)| (*name, *counters)))
+    }
+
+    /// Replaces what an XDP program counted.
+    pub(crate) fn set_program_sources(&mut self, sources: Vec<(SourceName, GapCounters)>, beyond: u64) {
+        (self.of_program, self.beyond_of_program) = (sources.into_iter().collect(), beyond);
     }
 
     pub fn sum(&self) -> GapCounters {
         let mut sum = GapCounters::default();
-        self.all.iter().for_each(|(_, source)| sum.add(&source.counters));
+        self.iter().for_each(|(_, counters)| sum.add(&counters));
         sum
     }
 
     /// Datagrams of sources beyond the limit.
     pub fn datagrams_beyond_limit(&self) -> u64 {
-        self.beyond
+        self.beyond + self.beyond_of_program
     }
 
     pub(crate) fn note_datagram(&mut self, from: IpAddr, source: &int::DatagramSource) {
@@ -181,5 +198,18 @@ mod tests {
         let mut names: Vec<_> = sources.iter().map(|(name, _)| name.to_string()).collect();
         names.sort();
         assert_eq!(names, ["10.0.0.1/1", "10.0.0.2/1"]);
+    }
+
+    #[test]
+    fn a_source_that_a_program_follows_too_is_one_with_the_counts_of_both() {
+        let mut sources = Sources::new(2);
+        for sequence in [1, 3] {
+            sources.note_datagram(IpAddr::from([10, 0, 0, 1]), &source(Some(7), sequence, 32));
+        }
+        let counted = |gaps| GapCounters { gaps, ..GapCounters::default() };
+        let of_program = [(SourceName::Switch(7, 1), counted(5)), (SourceName::Switch(8, 1), counted(2))];
+        sources.set_program_sources(of_program.into(), 0);
+        let gaps: Vec<_> = sources.iter().map(|(name, counters)| (name.to_string(), counters.gaps)).collect();
+        assert_eq!(gaps, [("7/1".to_owned(), 6), ("8/1".to_owned(), 2)]);
     }
 }

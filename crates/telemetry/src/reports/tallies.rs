@@ -59,23 +59,32 @@ impl<S: Copy + Default> FlowTallies<S> {
         prefetch_line(&bucket[(CACHE_LINE / size_of::<PendingTally<S>>()).min(WAYS - 1)]);
     }
 
-    /// Adds a report to one of the sums at a place: the first for which `into` returns that it did so. Returns whether
+    /// Adds reports to one of the sums at a place: the first for which `into` returns that it did so. Returns whether
     /// there was one.
     #[inline]
-    pub(crate) fn add(&mut self, place: usize, mut into: impl FnMut(&mut S) -> bool) -> bool {
+    pub(crate) fn add(&mut self, place: usize, reports: u32, mut into: impl FnMut(&mut S) -> bool) -> bool {
         for waiting in &mut self.buckets[place & (self.buckets.len() - 1)].0 {
-            if waiting.reports != 0 && waiting.reports != u32::MAX && into(&mut waiting.sum) {
-                waiting.reports += 1;
-                self.held += 1;
+            if waiting.reports != 0
+                && let Some(sum) = waiting.reports.checked_add(reports)
+                && into(&mut waiting.sum)
+            {
+                waiting.reports = sum;
+                self.held += u64::from(reports);
                 return true;
             }
         }
         false
     }
 
-    /// Begins a sum with a report that was [added](FlowTallies::add) to none. Returns the sum that was evicted, if any.
+    /// Begins a sum with reports that were [added](FlowTallies::add) to none. Returns the sum that was evicted, if any.
     #[inline]
-    pub(crate) fn begin_sum(&mut self, place: usize, sum: S, now: u64) -> Option<PendingTally<S>> {
+    pub(crate) fn begin_sum(
+        &mut self,
+        place: usize,
+        reports: u32,
+        sum: S,
+        now: u64,
+    ) -> Option<PendingTally<S>> {
         let bucket = &mut self.buckets[place & (self.buckets.len() - 1)].0;
         let now = (now >> TICK) as u32;
         // A free place counts as the oldest.
@@ -89,8 +98,8 @@ impl<S: Copy + Default> FlowTallies<S> {
                 oldest = way;
             }
         }
-        let gone = std::mem::replace(&mut bucket[oldest], PendingTally { sum, reports: 1, since: now });
-        self.held = self.held + 1 - u64::from(gone.reports);
+        let gone = std::mem::replace(&mut bucket[oldest], PendingTally { sum, reports, since: now });
+        self.held = self.held + u64::from(reports) - u64::from(gone.reports);
         (gone.reports != 0).then_some(gone)
     }
 
@@ -171,7 +180,7 @@ mod tests {
             sum.1 += if is_its { 100 } else { 0 };
             is_its
         };
-        if tallies.add(place, &mut into) { None } else { tallies.begin_sum(place, (flow, 100), now) }
+        if tallies.add(place, 1, &mut into) { None } else { tallies.begin_sum(place, 1, (flow, 100), now) }
     }
 
     fn due(tallies: &mut FlowTallies<Sum>, now: u64, most: usize) -> Vec<PendingTally<Sum>> {

@@ -1,11 +1,13 @@
 //! Sequences of reports made by hand, as the encoder writes them.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dta_proto::counter::FlowReason;
 use dta_proto::drop_reason::DropReason;
-use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
+use dta_proto::flow_record::{DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts, PATH_LEN};
 use dta_proto::wire::dta::DtaBody;
 use proptest::prelude::*;
@@ -18,6 +20,9 @@ use crate::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVers
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };
 const SECOND: u64 = 1_000_000_000;
+/// The store of flow records, and the lists that are this translator's.
+const RECORDS: u16 = 6;
+const RECORD_LISTS: [u32; 3] = [2, 3, 7];
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// What a sequence of reports left in the stores.
@@ -28,12 +33,15 @@ struct World {
     counts: HashMap<Key, u64>,
     entries: [Vec<TelemetryEntry>; list::COUNT as usize],
     postcards: HashMap<Key, Vec<u32>>,
+    /// Each with its list.
+    records: Vec<(u32, FlowRecord)>,
 }
 
 impl World {
     fn new(rules: Rules) -> World {
         let mut telemetry = Telemetry::new(rules);
         telemetry.set_stores(STORES);
+        telemetry.set_record_store(RecordStore { id: RECORDS, lists: RECORD_LISTS.into() });
         let (writes, counts, postcards) = (HashMap::new(), HashMap::new(), HashMap::new());
         World {
             telemetry,
@@ -42,6 +50,7 @@ impl World {
             counts,
             entries: Default::default(),
             postcards,
+            records: Vec::new(),
         }
     }
 
@@ -66,7 +75,6 @@ impl World {
             exported,
             &mut made,
         );
-        self.telemetry.judge_group(&mut made);
         self.note(made)
     }
 
@@ -93,6 +101,9 @@ impl World {
                     self.writes.insert((store, key), value.to_vec());
                 }
                 DtaBody::KeyIncrement { key, delta, .. } => *self.counts.entry(key).or_default() += delta,
+                DtaBody::Append { list, value } if store == RECORDS => {
+                    self.records.push((list, FlowRecord::from_entry(value.try_into().unwrap())));
+                }
                 DtaBody::Append { list, value } => {
                     let entry = TelemetryEntry::parse_bytes(value).unwrap();
                     assert_eq!(entry.to_bytes(), value);
@@ -277,6 +288,7 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
         at,
         datagrams.iter().map(|bytes| (from, &bytes[..])),
         &at_once.settings,
+        None,
         &mut made,
     );
     at_once.note(made);
@@ -710,11 +722,6 @@ proptest! {
     }
 }
 
-/// Every record and report is written at once.
-fn at_once() -> Rules {
-    Rules { count_wait: 0, ..Rules::default() }
-}
-
 fn record(flow: Flow) -> FlowRecord {
     FlowRecord {
         bytes: 300,
@@ -732,118 +739,70 @@ fn record(flow: Flow) -> FlowRecord {
 }
 
 #[test]
-fn one_exporter_counts_a_flow_until_it_is_silent() {
-    let mut world = World::new(Rules { takeover: 100 * SECOND, ..at_once() });
-    let first = record(flow());
-    let out = FlowRecord { direction: DIRECTION_EGRESS, ..first };
-    let other = FlowRecord { exporter: Ipv4Addr::new(10, 9, 0, 2).to_ipv6_mapped(), ..first };
-    let counts = |world: &World| {
-        [flow().to_key(), telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())]
-            .map(|key| world.counts[&key])
-    };
-    // Records, packets and bytes, the bytes of this record, and of the flow's path a postcard, an event and its key.
-    assert_eq!(world.record(0, &first), 7);
-    assert_eq!(world.keys(), [(flow().to_key(), Means::Itself)]);
-    // Of others the bytes of the record, and the path if it is longer now.
-    assert_eq!((world.record(SECOND, &out), world.record(SECOND, &other)), (1, 4));
-    assert_eq!(world.record(2 * SECOND, &first), 4);
-    assert_eq!(counts(&world), [2, 6, 600]);
-    world.record(101 * SECOND, &other);
-    assert_eq!(counts(&world), [2, 6, 600]);
-    world.record(102 * SECOND, &other);
-    world.record(103 * SECOND, &first);
-    assert_eq!(counts(&world), [3, 9, 900]);
-    let told = world.telemetry.record_counters().clone();
-    assert_eq!((told.records, told.counted, told.elsewhere), (7, 3, 4));
-}
-
-#[test]
-fn records_are_summed_and_written_at_their_time_or_when_another_needs_the_place() {
+fn every_record_is_an_entry_of_its_exporters_list() {
+    let mut world = World::new(Rules::default());
     let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
-    for flow in [flow(), v6] {
-        let mut world = World::new(Rules::default());
-        // Of a flow's path a postcard, an event and its key.
-        assert_eq!(world.record(0, &record(flow)), 3);
-        for n in 1..10 {
-            assert_eq!(world.record(n, &FlowRecord { bytes: 300 + n, ..record(flow) }), 0);
-        }
-        let held = |world: &World| world.telemetry.named_records().last().unwrap().clone();
-        assert_eq!((world.tick(SECOND / 2), held(&world)), (0, ("flows.counts_held".into(), 10)));
-        assert_eq!((world.tick(2 * SECOND), held(&world).1), (4, 0));
-        let keys = [flow.to_key(), telemetry::packets_key(&flow), telemetry::bytes_key(&flow)];
-        assert_eq!(keys.map(|key| world.counts[&key]), [10, 30, 3045]);
-        let last = telemetry::last_record_key(&flow, EXPORTER.to_bits());
-        let last = TimedValue::parse_bytes(&world.writes[&(2, last)]).unwrap();
-        assert_eq!(
-            (last.value, last.time),
-            (309, 1_700_000_000 * SECOND + 9),
-            "the last record, and when it came"
-        );
-        // More packets than a sum holds are written at once; so is what has no place.
-        let many = FlowRecord { packets: 1 << 40, ..record(flow) };
-        assert_eq!(world.record(3 * SECOND, &many), 4);
-        assert_eq!(world.counts[&keys[1]], 30 + (1 << 40));
+    let exporters = (1..=40).map(|n| Ipv4Addr::new(10, 9, 0, n).to_ipv6_mapped());
+    let mut expected: BTreeMap<Ipv6Addr, Vec<FlowRecord>> = BTreeMap::new();
+    for (n, exporter) in (0..).zip(exporters.cycle().take(200)) {
+        let flow = if n % 3 == 0 { v6 } else { flow() };
+        let one = FlowRecord { exporter, bytes: n, sampling_rate: n as u32 % 2 * 100, ..record(flow) };
+        assert_eq!(world.record(n, &one), 1, "one primitive, and no state");
+        expected.entry(exporter).or_default().push(one);
     }
-    let mut world = World::new(Rules { keys: 16, ..Rules::default() });
-    for sampling_rate in 1..=6 {
-        world
-            .record(u64::from(sampling_rate) * SECOND / 100, &FlowRecord { sampling_rate, ..record(flow()) });
+    let mut lists_of: BTreeMap<Ipv6Addr, BTreeSet<u32>> = BTreeMap::new();
+    let mut found: BTreeMap<Ipv6Addr, Vec<FlowRecord>> = BTreeMap::new();
+    for (list, record) in &world.records {
+        lists_of.entry(record.exporter).or_default().insert(*list);
+        found.entry(record.exporter).or_default().push(*record);
     }
-    assert_eq!(world.counts[&telemetry::packets_key(&flow())], 3 * (1 + 2));
+    assert_eq!(found, expected, "each exporter's records in order");
+    assert!(lists_of.values().all(|lists| lists.len() == 1));
+    let used: BTreeSet<u32> = lists_of.into_values().flatten().collect();
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), RECORD_LISTS);
+    assert!(world.counts.is_empty() && world.writes.is_empty() && world.keys().is_empty());
     let told = world.telemetry.record_counters();
-    assert_eq!((told.counted, told.counts_early), (6, 2));
+    assert_eq!((told.records, told.appended, told.sampled, told.counted), (200, 200, 100, 0));
 }
 
 #[test]
-fn a_record_of_sampled_packets_is_scaled_and_says_so() {
-    let mut world = World::new(at_once());
+fn flows_on_the_watchlist_are_counted_too() {
+    let mut world = World::new(Rules { watch: vec!["10.0.0.0/24".parse().unwrap()], ..Rules::default() });
+    let other: Flow = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
     let sampled = FlowRecord { sampling_rate: 100, ..record(flow()) };
-    world.record(0, &sampled);
-    assert_eq!(world.counts[&telemetry::packets_key(&flow())], 300);
-    assert_eq!(world.counts[&telemetry::bytes_key(&flow())], 30_000);
-    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(100));
-    world.writes.clear();
-    world.record(SECOND, &sampled);
-    assert_eq!(world.value(telemetry::sampling_key(&flow())), None, "the rate is the same");
-    world.record(61 * SECOND, &sampled);
-    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(100), "the keep-alive repeats it");
-    world.record(62 * SECOND, &record(flow()));
-    assert_eq!(world.value(telemetry::sampling_key(&flow())), Some(1), "the next are not sampled");
-    // Where nothing was ever sampled, nothing says so.
-    let mut world = World::new(at_once());
-    world.record(0, &record(flow()));
-    world.record(61 * SECOND, &record(flow()));
-    assert_eq!(world.value(telemetry::sampling_key(&flow())), None);
+    assert_eq!([world.record(0, &sampled), world.record(1, &record(flow()))], [3, 3]);
+    assert_eq!(world.record(2, &record(other)), 1);
+    let keys = [telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())];
+    assert_eq!(keys.map(|key| world.counts[&key]), [303, 30_300]);
+    assert_eq!(world.counts.len(), 2);
+    let told = world.telemetry.record_counters();
+    assert_eq!((told.records, told.appended, told.counted, told.not_watched), (3, 3, 2, 0));
 }
 
 #[test]
-fn the_exporters_of_a_flow_are_its_path_in_the_order_in_which_it_came_to_them() {
-    let mut world = World::new(at_once());
-    let exporters = [1, 2, 3, 4].map(|n| Ipv4Addr::new(10, 9, 0, n));
-    let of =
-        |n: usize, start| FlowRecord { exporter: exporters[n].to_ipv6_mapped(), start, ..record(flow()) };
-    let wall = 1_700_000_000 * SECOND;
-    // The last of three sends its records first, and one does not say when the flow began.
-    world.record(100 * SECOND, &of(2, wall + 90 * SECOND + 2_000_000));
-    world.record(101 * SECOND, &of(0, wall + 90 * SECOND));
-    world.record(102 * SECOND, &of(1, wall + 90 * SECOND + 1_000_000));
-    world.record(103 * SECOND, &of(3, 0));
-    let path = exporters.map(Ipv4Addr::to_bits);
-    assert_eq!(world.postcards[&flow().to_key()], path);
-    let told = world.paths();
-    let why: Vec<_> = told.iter().map(|(why, _)| *why).collect();
-    assert_eq!(why, [Why::New, Why::Learning, Why::Learning, Why::Learning], "no path has changed");
-    assert_eq!(told[3].1, Some(Via::from_path(&SwitchPath::from_switches(&path))));
-    // What each said last.
-    world.record(200 * SECOND, &FlowRecord { bytes: 70, sampling_rate: 10, ..of(1, 0) });
-    let last = exporters.map(|exporter| world.value(telemetry::last_record_key(&flow(), exporter.to_bits())));
-    assert_eq!(last, [Some(300), Some(700), Some(300), Some(300)]);
-    assert_eq!(world.postcards[&flow().to_key()], path);
+fn records_without_a_place_or_room_are_dropped_and_counted() {
+    let mut world = World::new(Rules { watch: vec!["10.0.0.0/24".parse().unwrap()], ..Rules::default() });
+    world.telemetry.set_record_room(RecordRoom { records: 2, counts: 8 });
+    let made: Vec<_> = (0..3).map(|n| world.record(n, &record(flow()))).collect();
+    assert_eq!(made, [3, 1, 0], "a record costs one operation, its counts eight");
+    let told = world.telemetry.record_counters();
+    assert_eq!((told.counted, told.uncounted), (1, 1));
+    let dropped = |world: &World, reason| world.telemetry.record_counters().dropped_records(reason);
+    assert_eq!(dropped(&world, FlowReason::Congested), 1);
+    world.telemetry.set_record_room(RecordRoom::default());
+    world.telemetry.set_record_store(RecordStore::default());
+    assert_eq!((world.record(3, &record(flow())), dropped(&world, FlowReason::NoStore)), (0, 1));
+    FlowReason::ALL.iter().for_each(|reason| world.telemetry.drop_record(*reason));
+    let told = world.telemetry.record_counters();
+    assert_eq!(
+        (told.appended, told.records, told.find_imbalance()),
+        (2, 4 + FlowReason::ALL.len() as u64, None)
+    );
 }
 
 #[test]
 fn queue_and_latency_of_a_sampled_packet_are_those_of_a_hop() {
-    let mut world = World::new(at_once());
+    let mut world = World::new(Rules::default());
     let transit = |latency, depth| {
         Exported::Transit(TransitReading {
             flow: flow(),
@@ -864,7 +823,7 @@ fn queue_and_latency_of_a_sampled_packet_are_those_of_a_hop() {
     assert_eq!(world.exported(1, &transit(Some(701), Some(9001))), 0, "no change that is told");
     world.exported(2, &transit(Some(90_000), None));
     assert_eq!(values(&world), [Some(90_000), Some(9000)]);
-    let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..at_once() });
+    let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
     assert_eq!(world.exported(0, &transit(Some(700), Some(9000))), 0, "the flow is not watched");
 }
 
@@ -891,45 +850,6 @@ fn names_of_interfaces_are_in_the_key_directory() {
         let means = Means::Name(dta_proto::trace::TraceName::new(name));
         assert_eq!(world.keys(), if is_told { vec![(key, means)] } else { vec![] }, "{at} s");
     }
-}
-
-#[test]
-fn the_key_directory_knows_the_flow_and_where_it_leaves() {
-    let mut world = World::new(at_once());
-    let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:443/udp".parse().unwrap();
-    let exporter = u32::from_be_bytes([10, 9, 0, 1]);
-    let out_of = |port| FlowRecord { out_if: port, ..record(v6) };
-    let leaves = |port, time| {
-        let time = 1_700_000_000 * SECOND + time;
-        let means = Means::Leaves { flow: v6.to_key(), switch: exporter, port: Some(port), time };
-        (telemetry::hop_latency_key(&v6, exporter), means)
-    };
-    world.record(0, &out_of(3));
-    assert_eq!(world.keys(), [(v6.to_key(), Means::Flow(v6)), leaves(3, 0)]);
-    world.record(SECOND, &out_of(3));
-    assert_eq!(world.keys(), []);
-    world.record(2 * SECOND, &out_of(4));
-    assert_eq!(world.keys(), [leaves(4, 2 * SECOND)]);
-    world.record(62 * SECOND, &out_of(4));
-    assert_eq!(world.keys(), [(v6.to_key(), Means::Flow(v6)), leaves(4, 62 * SECOND)]);
-}
-
-#[test]
-fn records_of_other_flows_and_bad_ones_are_counted_and_make_nothing() {
-    let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
-    assert_eq!(world.record(0, &record(flow())), 0);
-    FlowReason::ALL.iter().for_each(|reason| world.telemetry.drop_record(*reason));
-    let told = world.telemetry.record_counters();
-    assert_eq!(
-        (told.records, told.not_watched, told.find_imbalance()),
-        (FlowReason::ALL.len() as u64 + 1, 1, None)
-    );
-    assert!(FlowReason::ALL.iter().all(|reason| told.dropped_records(*reason) == 1));
-    // Without stores nothing is made, and records are counted all the same.
-    let mut world = World::new(at_once());
-    world.telemetry.set_stores(StoreIds::default());
-    assert_eq!(world.record(0, &FlowRecord { out_if: 1, sampling_rate: 9, ..record(flow()) }), 0);
-    assert_eq!(world.telemetry.record_counters().counted, 1);
 }
 
 #[test]
@@ -1002,37 +922,6 @@ fn counters_of_an_interface_are_the_utilisation_of_its_link() {
     assert_eq!(world.value(key), Some(u32::MAX));
 }
 
-proptest! {
-    /// Records that are summed, with little room for what is due, count what records count that are written at once.
-    #[test]
-    fn sums_of_records_are_what_the_records_are(
-        steps in prop::collection::vec((0u16..4, 0u8..3, any::<bool>(), 1u32..4, 1u64..1000, 0u64..3), 1..200),
-        keys in prop_oneof![Just(1usize << 6), Just(1 << 14)],
-        room in 0usize..200,
-    ) {
-        let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
-        let [mut summed, mut single] = [Rules { keys, ..Rules::default() }, Rules { keys: 1 << 14, ..at_once() }].map(World::new);
-        let mut now = 0;
-        for (port, exporter, at_egress, sampling_rate, bytes, passed) in steps {
-            now += passed * SECOND / 2;
-            let flow = Flow { sport: port, ..if port % 2 == 0 { flow() } else { v6 } };
-            let exporter = Ipv4Addr::new(10, 9, 0, exporter).to_ipv6_mapped();
-            let direction = if at_egress { DIRECTION_EGRESS } else { DIRECTION_INGRESS };
-            let one = FlowRecord { exporter, direction, sampling_rate, bytes, ..record(flow) };
-            single.record(now, &one);
-            summed.record(now, &one);
-            let mut made = PrimitiveBatch::default();
-            summed.telemetry.write_due_counts(now, room, &mut made);
-            prop_assert!(made.len() <= room / 8);
-            summed.note(made);
-        }
-        summed.flush();
-        prop_assert_eq!(summed.telemetry.record_counters().counted, single.telemetry.record_counters().counted);
-        prop_assert_eq!(&summed.counts, &single.counts);
-        prop_assert!(summed.writes.len() == single.writes.len() && summed.writes.keys().all(|key| single.writes.contains_key(key)));
-    }
-}
-
 #[test]
 fn counters_of_an_interface_are_counted_from_one_reading_to_the_next() {
     let mut world = World::new(Rules::default());
@@ -1056,4 +945,115 @@ fn counters_of_an_interface_are_counted_from_one_reading_to_the_next() {
     let counted = [InterfaceCounter::InErrors, InterfaceCounter::OutDiscards, InterfaceCounter::InOctets];
     assert_eq!(counted.map(|counter| world.counts[&key(counter)]), [5, 7, 1600]);
     assert_eq!(world.changes(), []);
+}
+
+/// Takes a report that an XDP program with this listener's number passed on.
+fn take_from_program(world: &mut World, now: u64, bytes: &[u8]) {
+    let mut made = PrimitiveBatch::default();
+    let at = ArrivalTime { now, wall: 1_700_000_000 * SECOND + now };
+    let from = IpAddr::from([127, 0, 0, 1]);
+    let settings = world.settings;
+    world.telemetry.ingest_all(at, [(from, bytes)], &settings, Some(3), &mut made);
+    world.note(made);
+}
+
+#[test]
+fn reports_that_a_program_dropped_count_as_if_they_had_come() {
+    let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+    let (generation, buckets, templates, slots) = (shared(1), shared(16), shared(16 * 129), shared(64 * 3));
+    let mut world = World::new(Rules { keys: 64, ..Rules::default() });
+    world.telemetry.share_with_program(
+        SharedTables {
+            generation: Box::new(Arc::clone(&generation)),
+            buckets: Box::new(Arc::clone(&buckets)),
+            templates: Box::new(Arc::clone(&templates)),
+            slots: Box::new(Arc::clone(&slots)),
+        },
+        1000,
+    );
+    let report = |latency| with_stack(flow(), LATENCIES, vec![hop(4, latency), hop(5, 4), hop(6, 4)]);
+    let used = || buckets.iter().filter(|place| place.load(Ordering::Relaxed) != 0).count();
+    let slot_of = |first: u64| {
+        let slot = slots.chunks_exact(3).find(|slot| slot[0].load(Ordering::Relaxed) as u32 == first as u32);
+        slot.map(|slot| [0, 1, 2].map(|word| slot[word].load(Ordering::Relaxed)))
+    };
+    take_from_program(&mut world, 5, &report(400));
+    let untils: Vec<_> =
+        slots.chunks_exact(3).map(|slot| [1, 2].map(|word| slot[word].load(Ordering::Relaxed))).collect();
+    assert!(untils.iter().all(|[until, tag]| (*until == 0) == (*tag == 0)), "{untils:?}");
+    // What was new has no template, but its values are known: 256 to 511 for a minute.
+    assert_eq!(used(), 0);
+    assert_eq!(slot_of(256), Some([256 | 255 << 32, 5 + 1000 + 60 * SECOND, 1]));
+    take_from_program(&mut world, 6, &report(401));
+    assert_eq!((used(), generation[0].load(Ordering::Relaxed) % 2), (1, 0));
+    let place = buckets.iter().find(|place| place.load(Ordering::Relaxed) != 0).unwrap();
+    place.fetch_add(7, Ordering::Relaxed);
+    let mut made = PrimitiveBatch::default();
+    world.telemetry.count_dropped_reports(SECOND, false, &mut made);
+    assert_eq!((made.len(), place.load(Ordering::Relaxed) as u32), (0, 0));
+    world.flush();
+    assert_eq!(world.counts[&flow().to_key()], 9);
+    let counters = world.telemetry.int_counters();
+    assert_eq!((counters.reports, counters.datagrams, counters.unchanged), (9, 9, 8));
+    let suppressed = [Metric::FlowPath, Metric::FlowLatency, Metric::HopLatency].map(Metric::index);
+    assert_eq!(suppressed.map(|metric| counters.suppressed[metric]), [8, 8, 24]);
+    // A change moves the interval, under the same template.
+    let before = place.load(Ordering::Relaxed);
+    take_from_program(&mut world, 2 * SECOND, &report(4));
+    assert_eq!(slot_of(256), None, "neither the hop's nor, at 12, the flow's");
+    take_from_program(&mut world, 2 * SECOND, &report(5));
+    assert_eq!((used(), place.load(Ordering::Relaxed)), (1, before));
+    // Another path is in another template at the same place; what was dropped by the old one is not lost.
+    place.fetch_add(2, Ordering::Relaxed);
+    let moved = with_stack(flow(), LATENCIES, vec![hop(4, 4), hop(7, 4), hop(6, 4)]);
+    (0..2).for_each(|_| take_from_program(&mut world, 3 * SECOND, &moved));
+    assert_ne!(place.load(Ordering::Relaxed), before);
+    assert_eq!(world.telemetry.int_counters().reports, 9 + 2 + 2 + 2);
+    // The numbers of all these are the program's to follow.
+    assert_eq!(world.telemetry.int_sources().iter().count(), 0);
+    // It does not read v2.0.
+    let of_others = emit::EmittedPacket::new(flow());
+    let tracked = Flags { tracked: true, ..Flags::default() };
+    let v20 = one(ReportVersion::V20, tracked, Local::Nothing, hop(4, 4), of_others);
+    take_from_program(&mut world, 3 * SECOND, &v20);
+    assert_eq!(world.telemetry.int_sources().iter().count(), 1);
+}
+
+#[test]
+fn what_a_program_cannot_tell_has_no_template() {
+    let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+    let tracked = Flags { tracked: true, ..Flags::default() };
+    let stack = || Stack::new(IntVersion::V10, LATENCIES, vec![hop(4, 400)]);
+    let packet = |flow: &str| emit::EmittedPacket::new(flow.parse().unwrap());
+    let v10 = |flags, packet| one(ReportVersion::V10, flags, Local::Nothing, Hop::default(), packet);
+    let plain = "10.0.0.1:5000->10.0.0.2:5000/tcp";
+    let cases = [
+        (true, v10(tracked, packet(plain).with_stack(stack()))),
+        (false, v10(tracked, packet(plain))),
+        (false, v10(tracked, packet("[::1]:5000->[::2]:5000/tcp").with_stack(stack()))),
+        (false, v10(tracked, packet("10.0.0.1:5000->10.0.0.2:4789/udp").with_stack(stack()))),
+        (false, v10(tracked, emit::EmittedPacket { vlans: vec![5], ..packet(plain).with_stack(stack()) })),
+        (
+            false,
+            v10(tracked, emit::EmittedPacket { ip_options: vec![1; 4], ..packet(plain).with_stack(stack()) }),
+        ),
+        (false, v10(tracked, packet(plain).with_stack(Stack { version: IntVersion::V21, ..stack() }))),
+    ];
+    for (has_template, report) in cases {
+        let mut world = World::new(Rules::default());
+        let buckets = shared(64);
+        world.telemetry.share_with_program(
+            SharedTables {
+                generation: Box::new(shared(1)),
+                buckets: Box::new(Arc::clone(&buckets)),
+                templates: Box::new(shared(64 * 129)),
+                slots: Box::new(shared(world.telemetry.rules.value_capacity() * 3)),
+            },
+            0,
+        );
+        (0..3).for_each(|now| take_from_program(&mut world, now, &report));
+        assert!(world.telemetry.int_counters().unchanged >= 2, "{report:x?}");
+        let used = buckets.iter().filter(|place| place.load(Ordering::Relaxed) != 0).count();
+        assert_eq!(used, usize::from(has_template), "{report:x?}");
+    }
 }

@@ -1,5 +1,5 @@
-//! Paths of flows whose switches each report separately (INT-XD, INT-MX, flow exports): the switches in the order in
-//! which the flow came to them. Bounded as in [`super::seen`]: an evicted flow starts over.
+//! Paths of flows whose switches each report separately (INT-XD, INT-MX): the switches in the order in which they were
+//! heard of first. Bounded as in [`super::seen`]: an evicted flow starts over.
 
 use dta_proto::crc::crc32c;
 use dta_proto::key::Key;
@@ -12,8 +12,6 @@ const WAYS: usize = 2;
 struct Trail {
     key: Key,
     switches: [u32; SWITCHES],
-    /// When the flow came to each, in ascending order.
-    came: [i64; SWITCHES],
     /// Number of switches; 0 = free.
     count: u32,
     heard: u64,
@@ -21,8 +19,7 @@ struct Trail {
     added: u64,
 }
 
-const FREE: Trail =
-    Trail { key: Key([0; 16]), switches: [0; SWITCHES], came: [0; SWITCHES], count: 0, heard: 0, added: 0 };
+const FREE: Trail = Trail { key: Key([0; 16]), switches: [0; SWITCHES], count: 0, heard: 0, added: 0 };
 
 pub(crate) struct Trails {
     buckets: Box<[[Trail; WAYS]]>,
@@ -51,8 +48,8 @@ impl Trails {
         self.evicted
     }
 
-    /// Records that a switch reported a flow, which came to it at `came`.
-    pub(crate) fn record_switch_report(&mut self, key: Key, switch: u32, came: i64, now: u64) -> Heard<'_> {
+    /// Records that a switch reported a flow.
+    pub(crate) fn record_switch_report(&mut self, key: Key, switch: u32, now: u64) -> Heard<'_> {
         let place = crc32c(&key.0).wrapping_mul(0x9e37_79b9) as usize >> 8;
         let bucket = &mut self.buckets[place & (self.buckets.len() - 1)];
         let known = bucket.iter().position(|trail| trail.count != 0 && trail.key == key);
@@ -72,10 +69,7 @@ impl Trails {
         if count == SWITCHES {
             return Heard::Full;
         }
-        let place = trail.came[..count].partition_point(|other| *other <= came);
-        trail.switches.copy_within(place..count, place + 1);
-        trail.came.copy_within(place..count, place + 1);
-        (trail.switches[place], trail.came[place]) = (switch, came);
+        trail.switches[count] = switch;
         trail.count += 1;
         let since = now.saturating_sub(trail.added);
         trail.added = now;
@@ -88,31 +82,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_stand_in_the_order_in_which_the_flow_came_to_them() {
-        let mut trails = Trails::new(2);
-        let key = Key([1; 16]);
-        for (switch, came) in [(7, 50), (5, 70), (9, -3), (8, 50), (7, 90)] {
-            trails.record_switch_report(key, switch, came, 100);
-        }
-        assert_eq!(trails.record_switch_report(key, 9, 0, 101), Heard::Known(&[9, 7, 8, 5]));
-    }
-
-    #[test]
     fn a_flow_may_be_evicted_and_a_path_may_be_full() {
         let mut trails = Trails::new(2);
         let (a, b, c) = (Key([1; 16]), Key([2; 16]), Key([3; 16]));
-        assert_eq!(trails.record_switch_report(a, 7, 1, 1), Heard::Added(&[7], 0));
-        assert_eq!(trails.record_switch_report(a, 5, 2, 2), Heard::Added(&[7, 5], 1));
-        assert_eq!(trails.record_switch_report(a, 7, 3, 3), Heard::Known(&[7, 5]));
-        assert_eq!(trails.record_switch_report(b, 7, 4, 4), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 7, 1), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 5, 2), Heard::Added(&[7, 5], 1));
+        assert_eq!(trails.record_switch_report(a, 7, 3), Heard::Known(&[7, 5]));
+        assert_eq!(trails.record_switch_report(b, 7, 4), Heard::Added(&[7], 0));
         // The flow heard longest ago is evicted and starts over.
-        assert_eq!(trails.record_switch_report(c, 7, 5, 5), Heard::Added(&[7], 0));
-        assert_eq!(trails.record_switch_report(a, 5, 6, 6), Heard::Added(&[5], 0));
+        assert_eq!(trails.record_switch_report(c, 7, 5), Heard::Added(&[7], 0));
+        assert_eq!(trails.record_switch_report(a, 5, 6), Heard::Added(&[5], 0));
         assert_eq!(trails.evicted_flows(), 2);
         for switch in 10..15 {
-            assert!(matches!(trails.record_switch_report(a, switch, 7, 7), Heard::Added(..)));
+            assert!(matches!(trails.record_switch_report(a, switch, 7), Heard::Added(..)));
         }
-        assert_eq!(trails.record_switch_report(a, 15, 8, 8), Heard::Full);
-        assert_eq!(trails.record_switch_report(a, 14, 9, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));
+        assert_eq!(trails.record_switch_report(a, 15, 8), Heard::Full);
+        assert_eq!(trails.record_switch_report(a, 14, 9), Heard::Known(&[5, 10, 11, 12, 13, 14]));
     }
 }

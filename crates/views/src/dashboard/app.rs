@@ -15,7 +15,7 @@ use super::connection::RefreshStatus;
 use super::events;
 use super::follow::{ElementChange, Scan};
 use super::history::RateHistory;
-use super::then::{EpochStep, PastEpoch, To};
+use super::past_epoch::{EpochStep, PastEpoch, To};
 use crate::int::event::IntEvent;
 use crate::int::top::{By, Top};
 use crate::waterfall::{self, Rates, WaterfallNode, WaterfallRow};
@@ -50,7 +50,6 @@ pub(super) struct ListId {
     pub(super) list: u32,
 }
 
-/// The entries read from a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListEntries {
     pub(super) newest: VecDeque<Vec<u8>>,
@@ -60,7 +59,6 @@ pub(super) struct ListEntries {
     pub(super) torn: u64,
 }
 
-/// A query typed by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TypedQuery {
     pub(super) store: String,
@@ -76,7 +74,7 @@ pub(super) type RankedBy = Option<By>;
 
 /// What the workers should fetch besides the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Want {
+pub(super) struct WantedData {
     pub(super) memory: Option<MemoryWindow>,
     /// The store whose writes the memory view follows.
     pub(super) follow: Option<StoreSpec>,
@@ -132,7 +130,6 @@ pub(super) enum KeyAction {
 }
 
 dta_proto::named! {
-    /// A page.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) enum Tab {
         #[default]
@@ -231,7 +228,7 @@ pub(super) struct FlowView {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Answered {
+pub(super) struct QueryReply {
     pub(super) asked: String,
     pub(super) lines: Vec<String>,
     /// `None` if it never left this program.
@@ -270,7 +267,7 @@ pub(super) struct App {
     /// The flow shown over the pages of events and of top flows.
     pub(super) flow: Option<FlowView>,
     pub(super) input: String,
-    pub(super) answers: VecDeque<Answered>,
+    pub(super) answers: VecDeque<QueryReply>,
     /// Queries without an answer yet.
     pub(super) asking: usize,
     /// The past epoch that is shown, by pages that can; `None` = now.
@@ -307,8 +304,8 @@ impl App {
     }
 
     /// What the workers should fetch: nothing while the collector is away, everything once it is back.
-    pub(super) fn wanted_data(&self) -> Want {
-        let mut want = Want::default();
+    pub(super) fn wanted_data(&self) -> WantedData {
+        let mut want = WantedData::default();
         if self.connection.is_lost() {
             return want;
         }
@@ -462,7 +459,7 @@ impl App {
     }
 
     fn push_answer(&mut self, asked: String, lines: Vec<String>, at: Option<Instant>) {
-        self.answers.push_front(Answered { asked, lines, at });
+        self.answers.push_front(QueryReply { asked, lines, at });
         self.answers.truncate(20);
     }
 

@@ -8,7 +8,7 @@ use dta_cli::number::format_duration;
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefreshStatus {
     /// When the current figures arrived.
-    told: Option<Instant>,
+    answered_at: Option<Instant>,
     trouble: Option<Trouble>,
 }
 
@@ -20,8 +20,8 @@ struct Trouble {
 }
 
 impl RefreshStatus {
-    pub(super) fn record_success(&mut self, told: Instant) {
-        *self = Self { told: Some(told), trouble: None };
+    pub(super) fn record_success(&mut self, answered_at: Instant) {
+        *self = Self { answered_at: Some(answered_at), trouble: None };
     }
 
     /// A try failed at `at`; the next one is at `next`.
@@ -37,7 +37,7 @@ impl RefreshStatus {
 
     /// How old the figures are.
     pub(super) fn figures_age(&self, now: Instant) -> Option<Duration> {
-        self.told.map(|told| now.saturating_duration_since(told))
+        self.answered_at.map(|answered_at| now.saturating_duration_since(answered_at))
     }
 
     /// Whether the figures are stale: a refresh failed, or more than two are missing.
@@ -59,7 +59,7 @@ impl RefreshStatus {
                 )
             }
             None if self.is_stale(now, interval) => format!("waiting, {figures}"),
-            None if self.told.is_some() => format!("live, {}", describe_interval(interval)),
+            None if self.answered_at.is_some() => format!("live, {}", describe_interval(interval)),
             None => "asking".into(),
         }
     }

@@ -45,7 +45,6 @@ impl EventLog {
     }
 }
 
-/// The lists that are followed.
 pub(super) struct EventFollower {
     source: EventSource,
     directory: Directory,
@@ -73,10 +72,6 @@ impl EventFollower {
         Ok(Self { source, directory: Directory::default(), names, seen: EventLog::default() })
     }
 
-    /// Reads new events.
-    ///
-    /// # Errors
-    /// The lists cannot be followed at the moment.
     pub(super) async fn read(&mut self) -> Result<&EventLog, String> {
         let began = Instant::now();
         while began.elapsed() < LONGEST

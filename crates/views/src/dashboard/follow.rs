@@ -30,7 +30,6 @@ pub(super) struct Follow {
     next: usize,
 }
 
-/// The result of one scan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scan {
     /// The last one that changed.

@@ -10,10 +10,10 @@ mod connection;
 mod events;
 mod follow;
 mod history;
+mod past_epoch;
 mod source;
 #[cfg(test)]
 mod tests;
-mod then;
 mod view;
 mod worker;
 
@@ -107,7 +107,7 @@ struct Screen {
     terminal: DefaultTerminal,
     theme: Theme,
     app: App,
-    want: watch::Sender<app::Want>,
+    want: watch::Sender<app::WantedData>,
     errands: mpsc::Sender<app::Errand>,
     refresh: Arc<Notify>,
 }

@@ -16,7 +16,7 @@ use dta_rpc::{Ask, ClientError, Question, QuestionKind, TailMessages};
 
 use super::app::{ListEntries, ListId, MemoryWindow, RankedBy, Snapshot, Tab, TypedQuery};
 use super::events::EventFollower;
-use super::then::{self, EpochStep, PastEpoch};
+use super::past_epoch::{self, EpochStep, PastEpoch};
 use crate::epoch::EpochSummary;
 use crate::int::flow::{DtaStores, FlowQuery};
 use crate::int::top::{Criteria, Ranking, Top};
@@ -47,7 +47,6 @@ pub struct DataSource {
     names: Arc<Names>,
 }
 
-/// A followed list, and what came of it.
 pub(super) struct FollowedList {
     list: ListId,
     following: TailMessages,
@@ -121,7 +120,7 @@ impl DataSource {
 
     /// Where a step through epochs leads.
     pub(super) async fn resolve_step(&self, step: &EpochStep) -> Result<Option<PastEpoch>, String> {
-        with_timeout(then::resolve_step(&*self.ask, step)).await?
+        with_timeout(past_epoch::resolve_step(&*self.ask, step)).await?
     }
 
     /// Everything known about a flow at a moment, drawn as a path.
@@ -223,22 +222,35 @@ mod tests {
     use dta_proto::store::StoreKind;
 
     use super::*;
-    use crate::fake::Fake;
+    use crate::test_collector::TestCollector;
 
     #[tokio::test]
     async fn unknown_hops_at_the_end_of_a_path_are_shown() {
         let key: Key = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
-        let mut fake =
-            Fake::with_stores([("s", StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 })]);
+        let mut fake = TestCollector::with_stores([(
+            "s",
+            StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 },
+        )]);
         let (hops, present) = (vec![10, 0, 30, 0, 0], vec![true, false, true, false, false]);
         fake.put_answer(
             "s",
             key,
-            PathAnswer { found: true, hops, present, path_length: 5, ..PathAnswer::default() },
+            PathAnswer {
+                found: true,
+                hops,
+                present,
+                path_length: 5,
+                agreeing: 1,
+                copies: 2,
+                ..PathAnswer::default()
+            },
         );
         let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
         let question =
             TypedQuery { store: "s".into(), key: key.to_string(), epoch: 0, at: None, text: String::new() };
-        assert_eq!(source.answer_query(&question).await.unwrap(), ["10 → ? → 30 → ? → ?", "partial"]);
+        assert_eq!(
+            source.answer_query(&question).await.unwrap(),
+            ["10 → ? → 30 → ? → ?", "partial, 1 of 2 copies"]
+        );
     }
 }

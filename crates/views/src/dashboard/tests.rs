@@ -26,17 +26,17 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::app::{
     App, Errand, KeyAction, ListEntries, ListId, MemoryWindow, RefreshFailure, Snapshot, Tab, TypedQuery,
-    Update, Want,
+    Update, WantedData,
 };
 use super::events;
 use super::follow::{ElementChange, Scan};
+use super::past_epoch::{PastEpoch, To};
 use super::source::DataSource;
-use super::then::{PastEpoch, To};
 use super::view::{self, Theme};
 use super::worker::{self, Orders};
-use crate::fake::Fake;
 use crate::int::event::IntEvent;
 use crate::int::top::{By, RankedFlow, Top};
+use crate::test_collector::TestCollector;
 use crate::waterfall;
 
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -80,6 +80,7 @@ fn infos() -> Vec<StoreInfo> {
         lists: Vec::new(),
         elsewhere: String::new(),
         written: None,
+        overwritten: matches!(spec.kind, StoreKind::Append { .. }).then_some(77),
     };
     specs().iter().map(info).collect()
 }
@@ -403,7 +404,7 @@ fn letters_are_typed_on_the_query_page_and_commands_elsewhere() {
 #[test]
 fn it_opens_on_where_reports_went_or_on_stores_if_memory_alone_is_read() {
     assert_eq!((App::new("x".into(), INTERVAL).tab, Tab::ALL[0]), (Tab::Waterfall, Tab::Waterfall));
-    let source = |running| DataSource::from_ask(Arc::new(Fake::default()), "x".into(), running);
+    let source = |running| DataSource::from_ask(Arc::new(TestCollector::default()), "x".into(), running);
     assert_eq!([true, false].map(|running| source(running).first_page()), [Tab::Waterfall, Tab::Stores]);
 }
 
@@ -426,7 +427,7 @@ async fn a_page_without_its_stores_says_what_is_missing_and_what_to_do() {
     let sketch = StoreKind::SketchMerge { columns: 64, rows: 4, epochs: 2, merge: Merge::Sum, expected: 2 };
     let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
     let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
-    let mut fake = Fake::with_stores([("packets", sketch), ("keys", keys), ("bytes", counts)]);
+    let mut fake = TestCollector::with_stores([("packets", sketch), ("keys", keys), ("bytes", counts)]);
     fake.add("keys", 0, [flow().to_key().0.to_vec()]);
     fake.put_answer("bytes", flow().to_key(), control::CounterAnswer { value: 1500, ..Default::default() });
     let source = DataSource::from_ask(Arc::new(fake), "x".into(), false);
@@ -493,7 +494,7 @@ fn a_collector_that_is_away_leaves_the_key_help_and_dims_what_is_old() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(dim(&store_line(&mut app, at(4.7))));
-    assert_eq!(app.wanted_data(), Want::default(), "nothing else is asked meanwhile");
+    assert_eq!(app.wanted_data(), WantedData::default(), "nothing else is asked meanwhile");
     assert!(screen_after(&mut app, 6.5, 80, 24).contains("Trying again now:"));
     away(&mut app, at(9.0), 4.0);
     assert!(screen_after(&mut app, 10.1, 80, 24).contains("NO ANSWER for 6 s, figures are 10 s old"));
@@ -772,7 +773,7 @@ fn top_flows_at_80x24_and_the_path_of_one() {
         "what was ranked by latency is not shown"
     );
     press(&mut app, KeyCode::Char('2'));
-    assert_eq!(app.wanted_data(), Want::default());
+    assert_eq!(app.wanted_data(), WantedData::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -782,7 +783,7 @@ async fn a_top_flow_is_opened_as_a_path() {
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     let paths =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 60, redundancy: 2, keys: Default::default() };
-    let mut fake = Fake::with_stores([
+    let mut fake = TestCollector::with_stores([
         (telemetry::store::EVENTS, append),
         (telemetry::store::VALUES, values),
         (telemetry::store::PATHS, paths),
@@ -882,7 +883,7 @@ async fn epochs_are_stepped_through_and_asked() {
     let values =
         StoreKind::KeyWrite { slots: 1 << 10, value_len: 12, redundancy: 2, keys: Default::default() };
     let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
-    let mut fake = Fake::with_stores([
+    let mut fake = TestCollector::with_stores([
         (telemetry::store::EVENTS, append),
         (telemetry::store::COUNTERS, counts),
         (telemetry::store::VALUES, values),
@@ -1014,7 +1015,7 @@ impl Ask for Slow {
 /// An app and the workers that serve it, without keyboard and terminal.
 struct Bench {
     app: App,
-    want: watch::Sender<Want>,
+    want: watch::Sender<WantedData>,
     errands: mpsc::Sender<Errand>,
     updated: mpsc::Receiver<Update>,
     refresh: Arc<Notify>,
@@ -1152,7 +1153,7 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn following_writes_shows_the_element_that_was_written() {
     let kind = StoreKind::KeyWrite { slots: 1 << 14, value_len: 12, redundancy: 2, keys: Default::default() };
-    let fake = Arc::new(Fake::with_stores([("flows", kind)]));
+    let fake = Arc::new(TestCollector::with_stores([("flows", kind)]));
     fake.memory.lock().unwrap().insert("flows".into(), vec![0; 16 << 14]);
     let source = DataSource::from_ask(fake.clone(), "x".into(), false);
     let mut bench = Bench::new(&source, Duration::from_millis(20));

@@ -9,7 +9,7 @@ use dta_proto::store::StoreSpec;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::app::{Errand, ListId, RefreshFailure, Update, Want};
+use super::app::{Errand, ListId, RefreshFailure, Update, WantedData};
 use super::events::{self, EventFollower};
 use super::follow::{Follow, Scan};
 use super::source::{DataSource, FollowedList};
@@ -29,7 +29,7 @@ const MUCH: Duration = Duration::from_secs(1);
 
 /// What the workers receive, and where their results go.
 pub(super) struct Orders {
-    pub(super) wanted: watch::Receiver<Want>,
+    pub(super) wanted: watch::Receiver<WantedData>,
     pub(super) errands: mpsc::Receiver<Errand>,
     pub(super) refresh: Arc<Notify>,
     pub(super) updates: mpsc::Sender<Update>,
@@ -78,7 +78,7 @@ async fn refresh_figures(
 async fn refresh_page(
     source: DataSource,
     interval: Duration,
-    mut wanted: watch::Receiver<Want>,
+    mut wanted: watch::Receiver<WantedData>,
     updates: mpsc::Sender<Update>,
 ) {
     let mut page = OpenPage {
@@ -140,7 +140,7 @@ struct OpenPage {
 
 impl OpenPage {
     /// Fetches what the page shows; `None` = the receiver is gone.
-    async fn fetch_wanted(&mut self, want: &Want, updates: &mpsc::Sender<Update>) -> Option<()> {
+    async fn fetch_wanted(&mut self, want: &WantedData, updates: &mpsc::Sender<Update>) -> Option<()> {
         if want.follow.is_none() {
             self.follow = None;
         }

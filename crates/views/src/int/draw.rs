@@ -64,7 +64,8 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
                     Some(age) => format!(", reported {}", age_in_words(Some(age))),
                     None => String::new(),
                 };
-                format!("{hops}{more}{looped}{age} ({})", route.store)
+                let copies = format!("{} of {} copies", route.agreeing, route.copies);
+                format!("{hops}{more}{looped}{age} ({}, {copies})", route.store)
             }
         },
     );
@@ -72,9 +73,11 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
     fact("reports", count(report.reports));
     fact("packets", count(report.packets));
     fact("bytes", report.bytes.map_or("none counted".to_owned(), format_bytes));
-    if let Some(sampling) = &report.sampling {
-        let (rate, age) = (format_grouped(sampling.value.into()), age_in_words(sampling.age_seconds));
-        fact("sampling", format!("1 packet in {rate}: packets and bytes are estimates ({age})"));
+    for seen in &report.exporters {
+        let name = seen.exporter_name.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        let records = format_count(seen.records, "record", "records");
+        let (bytes, packets) = (format_bytes(seen.bytes), format_grouped(seen.packets));
+        fact("seen by", format!("{}{name}: {bytes}, {packets} packets, {records}", seen.exporter));
     }
     if report.drops.is_empty() {
         fact("drops", "none known".into());
@@ -119,8 +122,8 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
         let packets = format_count(traced, "packet", "packets");
         fact("traced", format!("{packets} by hosts: dta-collector trace '{}'", report.flow));
     }
-    for told in &report.stores {
-        let what = match (&told.path, told.counted, &told.value) {
+    for answer in &report.stores {
+        let what = match (&answer.path, answer.counted, &answer.value) {
             (Some(hops), ..) => {
                 let hop = |hop: &Option<u32>| hop.map_or("?".to_owned(), |hop| hop.to_string());
                 format!("path {}", hops.iter().map(hop).collect::<Vec<_>>().join(":"))
@@ -130,7 +133,7 @@ fn push_facts(report: &FlowSummary, lines: &mut Vec<String>) {
             (None, None, None) => "absent".into(),
         };
         // A space sets even a long name apart.
-        fact(&format!("{} ", told.store), what);
+        fact(&format!("{} ", answer.store), what);
     }
 }
 
@@ -166,11 +169,10 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         (_, None) => "not known".into(),
     };
     let mut words = Vec::new();
-    words.push(match (&hop.latency, &hop.last_record, hop.switch) {
-        (Some(latency), ..) => format!("latency {}", nanoseconds(latency)),
-        (None, Some(bytes), _) => format!("bytes in its last record: {}", format_measured(bytes)),
-        (None, None, Some(_)) => "latency unknown".into(),
-        (None, None, None) => String::new(),
+    words.push(match (&hop.latency, hop.switch) {
+        (Some(latency), _) => format!("latency {}", nanoseconds(latency)),
+        (None, Some(_)) => "latency unknown".into(),
+        (None, None) => String::new(),
     });
     let link = hop.utilization.as_ref().map(|value| format!("utilization {}", format_measured(value)));
     let port = hop.port.map(|port| match &hop.port_name {
@@ -188,10 +190,10 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         words.push(format!("of that port: {}", faults.join(", ")));
     }
     for queue in &hop.queues {
-        let told = |what: &str, value: &Option<Measured>| {
+        let describe = |what: &str, value: &Option<Measured>| {
             value.as_ref().map(|value| format!("{what} {}", format_measured(value)))
         };
-        let of: Vec<_> = [told("occupancy", &queue.occupancy), told("congestion", &queue.congestion)]
+        let of: Vec<_> = [describe("occupancy", &queue.occupancy), describe("congestion", &queue.congestion)]
             .into_iter()
             .flatten()
             .collect();
@@ -242,7 +244,7 @@ pub(crate) fn push_wrapped(begin: &str, text: &str, lines: &mut Vec<String>) {
 mod tests {
     use dta_proto::drop_reason::DropReason;
 
-    use super::super::flow::{Congested, FlowDropCount, FlowRoute, Queue, StoreAnswer};
+    use super::super::flow::{Congested, FlowDropCount, FlowExporter, FlowRoute, Queue, StoreAnswer};
     use super::*;
 
     fn measured(value: u32, age_seconds: Option<f64>) -> Option<Measured> {
@@ -280,6 +282,8 @@ mod tests {
                 length: Some(15),
                 complete: false,
                 looped: true,
+                agreeing: 1,
+                copies: 2,
                 age_seconds: Some(12.0),
             }),
             hops: vec![first, hop(None, ""), hop(Some(5), "a-switch-with-quite-a-long-name")],
@@ -288,7 +292,13 @@ mod tests {
             reports: Some(1234),
             packets: None,
             bytes: None,
-            sampling: measured(1000, Some(3.0)),
+            exporters: vec![FlowExporter {
+                exporter: [192, 0, 2, 1].into(),
+                exporter_name: Some("edge1".into()),
+                packets: 1000,
+                bytes: 1_500_000,
+                records: 1,
+            }],
             drops: vec![FlowDropCount {
                 reason: DropReason::from_int(71),
                 reason_source: "int",
@@ -338,21 +348,15 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_that_sends_flow_records_shows_the_bytes_of_the_last_one() {
+    fn a_hop_that_sends_flow_records_shows_the_faults_of_its_interface() {
         let counters = [("in-errors", 3), ("out-discards", 1200), ("out-octets", 9)].into();
-        let exporter = Hop {
-            latency: None,
-            last_record: measured(4200, Some(2.0)),
-            port: Some(4),
-            counters,
-            ..hop(Some(6), "")
-        };
+        let exporter = Hop { latency: None, port: Some(4), counters, ..hop(Some(6), "") };
         let mut lines = Vec::new();
         draw_hop(&exporter, "│", &mut lines);
         assert_eq!(
             lines,
             [
-                "    ● 6               bytes in its last record: 4,200 (2 s ago)",
+                "    ● 6               latency unknown",
                 "    │                 out of port 4",
                 "    │                 of that port: in-errors 3, out-discards 1,200",
             ]

@@ -44,7 +44,6 @@ pub struct DropPlace {
     pub events: u64,
     /// Flows among them; at most 1000 are told apart.
     pub flows: u64,
-    /// One of them.
     pub example: Option<String>,
     pub last: Option<String>,
 }

@@ -59,7 +59,6 @@ pub struct IntEvent {
 }
 
 impl IntEvent {
-    /// An entry of a list, with names.
     pub fn from_entry(entry: &TelemetryEntry, directory: &mut Directory, names: &Names) -> IntEvent {
         let fields = EventFields::from_entry(entry, |key| directory.resolve_key(key));
         let Location { switch, port, queue } = fields.place;
@@ -241,7 +240,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether an event is wanted.
     pub fn admits(&self, event: &IntEvent) -> bool {
         self.admits_kind(event.kind)
             && self.flow.is_none_or(|flow| is_about_flow(event, &flow))

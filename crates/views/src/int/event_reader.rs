@@ -70,7 +70,6 @@ impl EventLine {
     }
 }
 
-/// Which of the past events are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PastEvents {
     /// None. The lists are read all the same, to learn the keys and where the lists end.
@@ -78,7 +77,6 @@ pub enum PastEvents {
     None,
     /// Those of these moments.
     Within(Span),
-    /// The newest ones.
     Newest(usize),
 }
 
@@ -103,9 +101,6 @@ impl EventReader {
     }
 
     /// Passes on the past events in order of time, after what could not be read. Returns the last batch of each list.
-    ///
-    /// # Errors
-    /// A list cannot be read, or `each` fails.
     pub async fn read_past_events<E: From<ClientError>>(
         &mut self,
         ask: &Arc<dyn Ask>,
@@ -150,9 +145,6 @@ impl EventReader {
     }
 
     /// Passes on what comes after the last batches that were read, until `each` fails.
-    ///
-    /// # Errors
-    /// A list cannot be read, or `each` fails.
     pub async fn follow_events<E: From<ClientError>>(
         &mut self,
         ask: Arc<dyn Ask>,
@@ -174,9 +166,6 @@ impl EventReader {
     }
 
     /// Passes on the events of the epochs of a span. Says whether there were any.
-    ///
-    /// # Errors
-    /// A list cannot be read, or `each` fails.
     pub async fn read_epoch_events<E: From<ClientError>>(
         &mut self,
         ask: &Arc<dyn Ask>,
@@ -237,7 +226,6 @@ impl EventReader {
         Ok(has_events)
     }
 
-    /// The wanted ones of some entries.
     fn wanted_events(&mut self, entries: &[TelemetryEntry]) -> impl Iterator<Item = IntEvent> {
         let Self { directory, names, filter } = self;
         entries.iter().filter_map(|entry| {
@@ -262,7 +250,6 @@ struct PastList {
     next: Option<(Epoch, TailResponse)>,
 }
 
-/// What came in a list in an epoch.
 struct EpochEntries {
     list: u32,
     epoch: Epoch,

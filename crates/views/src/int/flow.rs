@@ -1,6 +1,7 @@
 //! Everything that a collector knows about a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use dta_cli::number::format_count;
@@ -10,6 +11,8 @@ use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
 use dta_proto::control::EarlierEpoch;
 use dta_proto::drop_reason::DropReason;
+use dta_proto::flow_query::{FlowFilter, FlowQuestion, FlowSum};
+use dta_proto::flow_record;
 use dta_proto::key::{Flow, Key};
 use dta_proto::telemetry::{
     self, InterfaceCounter, Metric, SwitchNumber, SwitchPath, TelemetryEntry, TimedValue, list, store,
@@ -67,12 +70,10 @@ pub struct Hop {
     pub port: Option<u32>,
     /// Its name: by the file of names, or as the switch reports it.
     pub port_name: Option<String>,
-    /// Bytes of the flow in the switch's last flow record.
-    pub last_record: Option<Measured>,
     /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
-    /// What that interface counted, by name ([`InterfaceCounter`]), if its switch reports flow records: those that are not
-    /// 0.
+    /// What that interface counted, by name ([`InterfaceCounter`]), if its switch sends flow records of the flow: those that
+    /// are not 0.
     pub counters: BTreeMap<&'static str, u64>,
     pub queues: Vec<Queue>,
     /// Whether a port was reported, if only as not available.
@@ -80,7 +81,6 @@ pub struct Hop {
     pub port_told: bool,
 }
 
-/// The path of the flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRoute {
     pub store: String,
@@ -90,6 +90,9 @@ pub struct FlowRoute {
     pub complete: bool,
     /// Whether a switch is on it twice.
     pub looped: bool,
+    /// Copies that hold it, of so many that were read.
+    pub agreeing: u32,
+    pub copies: u32,
     /// The age of the last event about it; if there is none in the ring, how long ago the epoch ended that has it, if that
     /// is over.
     pub age_seconds: Option<f64>,
@@ -150,6 +153,17 @@ impl StoreAnswer {
     }
 }
 
+/// What an exporter reported of a flow, as far as its records are in memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowExporter {
+    /// Its address.
+    pub exporter: IpAddr,
+    pub exporter_name: Option<String>,
+    pub packets: u64,
+    pub bytes: u64,
+    pub records: u64,
+}
+
 /// Everything known about a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowSummary {
@@ -173,8 +187,9 @@ pub struct FlowSummary {
     pub packets: Option<u64>,
     /// Bytes; `None` if none was counted.
     pub bytes: Option<u64>,
-    /// One packet in so many was counted, and both numbers were multiplied by it; `None` = each was counted.
-    pub sampling: Option<Measured>,
+    /// The exporters that reported it in flow records, those with most bytes first. If there are any, packets and bytes are
+    /// those of the first.
+    pub exporters: Vec<FlowExporter>,
     pub drops: Vec<FlowDropCount>,
     pub congested: Option<Congested>,
     /// Sampled packets that hosts traced, of which [`crate::trace`] knows more; `None` = none.
@@ -184,6 +199,9 @@ pub struct FlowSummary {
     /// What is unknown, and why, in sentences.
     pub unknown: Vec<String>,
 }
+
+/// Most exporters of a flow.
+const MAX_EXPORTERS: usize = 64;
 
 /// Queries a collector about flows.
 #[derive(Clone)]
@@ -375,7 +393,7 @@ impl FlowQuery {
             reports: None,
             packets: None,
             bytes: None,
-            sampling: None,
+            exporters: Vec::new(),
             drops: Vec::new(),
             congested: of_flow.congested.as_ref().map(|(time, last)| Congested {
                 age_seconds: moment::age_in_seconds(*time, now),
@@ -395,8 +413,6 @@ impl FlowQuery {
         if catalog.has_store(store::VALUES, Primitive::KeyWrite) {
             let values = Values { ask: &*self.ask, now };
             report.latency = values.fetch_measured(key).await?;
-            let sampling = values.fetch_measured(telemetry::sampling_key(flow)).await?;
-            report.sampling = sampling.filter(|sampling| sampling.value != 1);
             for switch in switches {
                 let hop = self.measure_hop(flow, switch, &of_flow, &about, &values).await?;
                 report.hops.push(hop);
@@ -409,7 +425,11 @@ impl FlowQuery {
         } else {
             report.hops = switches.into_iter().map(|switch| self.bare_hop(switch)).collect();
         }
+        self.add_flow_records(flow, catalog, &mut report).await?;
         self.add_counts(flow, catalog, &of_flow, &about, &mut report, now).await?;
+        if let Some(most) = report.exporters.first() {
+            (report.packets, report.bytes) = (Some(most.packets), Some(most.bytes));
+        }
         self.add_dta_answers(key, &mut report).await?;
         report.found = report.path.is_some()
             || report.latency.is_some()
@@ -419,6 +439,38 @@ impl FlowQuery {
             || report.congested.is_some()
             || report.stores.iter().any(|told| !told.is_absent());
         Ok(report)
+    }
+
+    /// Which exporters reported the flow.
+    async fn add_flow_records(
+        &self,
+        flow: &Flow,
+        catalog: &StoreCatalog,
+        report: &mut FlowSummary,
+    ) -> Result<(), IntError> {
+        if self.at.is_some() || !catalog.has_store(flow_record::STORE, Primitive::Append) {
+            return Ok(());
+        }
+        let question = FlowQuestion {
+            filter: FlowFilter::from_flow(flow),
+            group: FlowQuestion::parse_group("exporter").unwrap_or_default(),
+            ..FlowQuestion::default()
+        };
+        let (answer, _) =
+            self.ask.query_flows(flow_record::STORE, &question, FlowSum::Bytes, MAX_EXPORTERS).await?;
+        for row in &answer.rows {
+            let Some(address) = row.values.first().map(|value| Ipv6Addr::from_bits(*value)) else { continue };
+            let ipv4 = address.to_ipv4_mapped();
+            let name = ipv4.and_then(|address| self.names.switch_name(address.to_bits()));
+            report.exporters.push(FlowExporter {
+                exporter: ipv4.map_or(IpAddr::V6(address), IpAddr::V4),
+                exporter_name: name.map(str::to_owned),
+                packets: row.sums.packets,
+                bytes: row.sums.bytes,
+                records: row.sums.flows,
+            });
+        }
+        Ok(())
     }
 
     /// The path of a flow, and the switches on it.
@@ -435,15 +487,22 @@ impl FlowQuery {
         };
         if catalog.has_store(store::PATHS, Primitive::KeyWrite) {
             let answer = self.ask.key_write(store::PATHS, &[key], Policy::First, 0).await?.pop();
-            let (value, earlier) = answer.map_or((None, None), |answer| (answer.value, answer.earlier));
-            if let Some(path) = value.and_then(|value| SwitchPath::parse_bytes(&value)) {
-                let age_seconds = age(earlier);
+            if let Some(answer) = answer
+                && let Some(path) = answer.value.and_then(|value| SwitchPath::parse_bytes(&value))
+            {
                 let known = |switch: &u32| Some(*switch).filter(|switch| *switch != u32::MAX);
                 let switches: Vec<_> = path.stored_switches().iter().map(known).collect();
                 let complete =
                     usize::from(path.hops) == switches.len() && switches.iter().all(Option::is_some);
-                let (store, length) = (store::PATHS.to_owned(), Some(path.hops.into()));
-                let route = FlowRoute { store, length, complete, looped: path.looped, age_seconds };
+                let route = FlowRoute {
+                    store: store::PATHS.to_owned(),
+                    length: Some(path.hops.into()),
+                    complete,
+                    looped: path.looped,
+                    agreeing: answer.agreeing,
+                    copies: answer.copies,
+                    age_seconds: age(answer.earlier),
+                };
                 return Ok((Some(route), switches));
             }
         }
@@ -458,6 +517,8 @@ impl FlowQuery {
                 length: (answer.path_length != 0).then_some(answer.path_length),
                 complete: answer.complete,
                 looped: told.iter().enumerate().any(|(n, switch)| told[..n].contains(switch)),
+                agreeing: answer.agreeing,
+                copies: answer.copies,
                 age_seconds: if name == store::POSTCARDS { age(answer.earlier) } else { None },
             };
             return Ok((Some(route), switches));
@@ -497,7 +558,6 @@ impl FlowQuery {
             let reported = || known.interfaces.get(&(switch, port)).cloned();
             self.names.port_name(switch, port).map(str::to_owned).or_else(reported)
         });
-        hop.last_record = values.fetch_measured(telemetry::last_record_key(flow, switch)).await?;
         hop.utilization = values.fetch_measured(telemetry::link_utilization_key(switch, port)).await?;
         for (_, _, queue) in known.queues.iter().filter(|queue| (queue.0, queue.1) == (switch, port)) {
             let occupancy =
@@ -562,8 +622,15 @@ impl FlowQuery {
     /// What the interfaces counted by which the flow leaves exporters.
     async fn count_interfaces(&self, report: &mut FlowSummary) -> Result<(), IntError> {
         const ALL: [InterfaceCounter; InterfaceCounter::ALL.len()] = InterfaceCounter::ALL;
-        let exporters = report.hops.iter_mut().filter(|hop| hop.last_record.is_some());
-        let of: Vec<_> = exporters.filter_map(|hop| Some((hop.switch?, hop.port?, hop))).collect();
+        let exporters: Vec<u32> =
+            report.exporters.iter().map(|of| flow_record::switch_from_exporter(of.exporter)).collect();
+        let is_exporter = |hop: &&mut Hop| hop.switch.is_some_and(|switch| exporters.contains(&switch));
+        let of: Vec<_> = report
+            .hops
+            .iter_mut()
+            .filter(is_exporter)
+            .filter_map(|hop| Some((hop.switch?, hop.port?, hop)))
+            .collect();
         let key = |switch, port| ALL.map(|counter| telemetry::interface_counter_key(switch, port, counter));
         let keys: Vec<Key> = of.iter().flat_map(|(switch, port, _)| key(*switch, *port)).collect();
         let counts = stores::query_counts(&*self.ask, store::COUNTERS, &keys).await?;
@@ -734,8 +801,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
         without_port(report, missed, all);
     }
     let of_switches = report.path.as_ref().is_some_and(|route| route.store == store::POSTCARDS);
-    let of_records = report.hops.iter().any(|hop| hop.last_record.is_some());
-    if of_switches && !of_records && report.latency.is_none() {
+    if of_switches && report.latency.is_none() {
         all.push(
             "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX), and none \
              of them sees all hops."
@@ -743,7 +809,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
         );
     }
     if report.packets.is_none() && catalog.has_store(store::COUNTERS, Primitive::KeyIncrement) {
-        all.push("Packets and bytes are counted with per_packet = true and of flow records.".into());
+        all.push("Packets and bytes are known with per_packet = true and from flow records.".into());
     }
     for (of, missed) in (0..).zip(missed) {
         if missed.overwritten > 0 {
@@ -792,13 +858,16 @@ fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use dta_proto::control::{CounterAnswer, PathAnswer};
+    use dta_proto::flow_record::{FlowRecord, to_mapped_address};
     use dta_proto::store::StoreKind;
     use dta_proto::telemetry::{Location, Why};
     use dta_proto::trace::{self, PacketSighting, TraceEntry};
 
     use super::*;
-    use crate::fake::Fake;
+    use crate::test_collector::TestCollector;
 
     /// INT-XD and INT-MX: a path of postcards, and what each switch reported alone.
     #[tokio::test]
@@ -807,7 +876,7 @@ mod tests {
         let paths = StoreKind::Postcarding { slots: 64, hops: 6, redundancy: 1 };
         let values =
             StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
-        let mut fake = Fake::with_stores([(store::POSTCARDS, paths), (store::VALUES, values)]);
+        let mut fake = TestCollector::with_stores([(store::POSTCARDS, paths), (store::VALUES, values)]);
         let path = PathAnswer {
             found: true,
             hops: vec![4, 5],
@@ -819,7 +888,7 @@ mod tests {
         fake.put_answer(store::POSTCARDS, flow.to_key(), path);
         let value = |value| TimedValue { value, time: 7 }.to_bytes();
         fake.put_value(store::VALUES, telemetry::hop_latency_key(&flow, 4), &value(400));
-        let about = async |fake: Fake| {
+        let about = async |fake: TestCollector| {
             let query =
                 FlowQuery { ask: Arc::new(fake), dta: DtaStores::default(), names: Arc::default(), at: None };
             query.summarize_flows(&[flow]).await.unwrap().remove(0)
@@ -838,7 +907,7 @@ mod tests {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let other = Flow { sport: 7, ..flow };
         let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
-        let mut fake = Fake::with_stores([(trace_store::EVENTS, events)]);
+        let mut fake = TestCollector::with_stores([(trace_store::EVENTS, events)]);
         // The second host sees a packet of the first again.
         let packets = [(1, 11), (1, 12), (2, 12)].map(|(host, digest)| {
             let seen = PacketSighting { flow: flow.to_key(), digest, host, ..PacketSighting::default() };
@@ -863,13 +932,16 @@ mod tests {
             StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
         let counters = StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 };
         let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
+        let entry_len = flow_record::ENTRY_LEN as u8;
+        let records = StoreKind::Append { lists: 1, ring: 16, batch_len: 1024, entry_len, notify: false };
         let stores = [
             (store::POSTCARDS, paths),
             (store::VALUES, values),
             (store::COUNTERS, counters),
             (store::EVENTS, events),
+            (flow_record::STORE, records),
         ];
-        let mut fake = Fake::with_stores(stores);
+        let mut fake = TestCollector::with_stores(stores);
         let (hops, present) = (vec![4, 5], vec![true, true]);
         let path = PathAnswer { found: true, hops, present, path_length: 2, ..PathAnswer::default() };
         fake.put_answer(store::POSTCARDS, flow.to_key(), path);
@@ -886,13 +958,26 @@ mod tests {
             }
         }
         // The other sends no flow records.
-        let bytes = TimedValue { value: 1500, time: 7 }.to_bytes();
-        fake.put_value(store::VALUES, telemetry::last_record_key(&flow, 5), &bytes);
+        let record = FlowRecord {
+            exporter: Ipv4Addr::from_bits(5).to_ipv6_mapped(),
+            src: to_mapped_address(flow.src),
+            dst: to_mapped_address(flow.dst),
+            src_port: flow.sport,
+            dst_port: flow.dport,
+            protocol: flow.proto,
+            bytes: 1500,
+            packets: 3,
+            ..FlowRecord::EMPTY
+        };
+        fake.put_flow_records(&[record, record]);
         let (ask, dta) = (Arc::new(fake), DtaStores::default());
         let query = FlowQuery { ask, dta, names: Arc::default(), at: None };
         let of = query.summarize_flows(&[flow]).await.unwrap().remove(0);
         let counted: Vec<_> = of.hops.iter().map(|hop| (hop.port, hop.counters.clone())).collect();
         let there = BTreeMap::from([("in-errors", 2), ("out-octets", 900)]);
         assert_eq!(counted, [(Some(3), BTreeMap::new()), (Some(3), there)]);
+        let [exporter] = &of.exporters[..] else { panic!("{:?}", of.exporters) };
+        assert_eq!((exporter.exporter, exporter.records), ([0, 0, 0, 5].into(), 2));
+        assert_eq!((of.packets, of.bytes), (Some(6), Some(3000)));
     }
 }

@@ -1,5 +1,6 @@
 //! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
-//! events in words ([`event`]), and ranked flows ([`top`]). The command line and the dashboard show the same answers.
+//! events in words ([`event`]), ranked flows ([`top`]), and the network that their paths make ([`map`]). The command
+//! line, the dashboard and the page show the same answers.
 //!
 //! It queries only through [`dta_rpc::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
 //! names.
@@ -9,7 +10,10 @@ pub mod drops;
 pub mod event;
 pub mod event_reader;
 pub mod flow;
+pub mod flow_history;
+pub mod map;
 pub mod moment;
+pub mod sources;
 pub(crate) mod stores;
 pub mod top;
 
@@ -49,9 +53,6 @@ impl From<ClientError> for IntError {
 }
 
 /// Reads some lists of an event store completely, and passes entries on as they come.
-///
-/// # Errors
-/// A list cannot be read.
 pub async fn read(
     ask: &Arc<dyn Ask>,
     store: &str,

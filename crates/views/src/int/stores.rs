@@ -11,7 +11,6 @@ use dta_rpc::{Ask, AskKeys, ClientError, Policy, Spread, SpreadMember};
 
 use super::flow::DtaStores;
 
-/// The stores of a collector.
 #[derive(Clone, Debug)]
 pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
@@ -23,9 +22,6 @@ pub(crate) fn at_moment(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
 }
 
 /// The epoch of a store that has a moment; `Err` says why none does.
-///
-/// # Errors
-/// The collector does not answer.
 pub(crate) async fn epoch_at_moment(
     ask: &dyn Ask,
     store: &str,
@@ -66,9 +62,6 @@ impl StoreCatalog {
     }
 
     /// Asks a collector for its stores without reading their memory.
-    ///
-    /// # Errors
-    /// As [`Ask::placement`].
     pub async fn fetch_from(ask: &dyn Ask) -> Result<Self, ClientError> {
         let stores = ask.placement().await?.stores;
         let spec = |StorePlacement { store, generation, .. }: &StorePlacement| {
@@ -81,22 +74,18 @@ impl StoreCatalog {
         self.0.iter().map(|(spec, _)| spec)
     }
 
-    /// The generation of a store's memory.
     pub(super) fn generation(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(spec, _)| spec.name == name).map(|(_, generation)| *generation)
     }
 
-    /// Whether there is a store of this name and primitive.
     pub fn has_store(&self, name: &str, primitive: Primitive) -> bool {
         self.store_specs().any(|spec| spec.name == name && spec.kind.primitive() == primitive)
     }
 
-    /// Whether there is any store for INT.
     pub fn has_int_stores(&self) -> bool {
         self.store_specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX))
     }
 
-    /// Whether there is any store for INT that is asked by key.
     pub(super) fn has_int_keys(&self) -> bool {
         let has_keys = |spec: &StoreSpec| !matches!(spec.kind, StoreKind::Append { .. });
         self.store_specs().any(|spec| spec.name.starts_with(telemetry::STORE_PREFIX) && has_keys(spec))

@@ -3,7 +3,7 @@
 //! Stores hold values under keys and cannot list their keys. Flows come from the key directory (list 3 of the
 //! events), or from another source of keys: an append store whose entries are keys, or a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dta_cli::number::format_count;
@@ -12,6 +12,10 @@ use dta_export::names::Names;
 use dta_export::networks::FlowNetworks;
 use dta_export::source::Lost;
 use dta_proto::control::TailRequest;
+use dta_proto::flow_query::{
+    FLOW_COLUMNS, FlowFilter, FlowQuestion, FlowRow, FlowSum, ScanCounts, flow_from_values,
+};
+use dta_proto::flow_record;
 use dta_proto::key::{Flow, KEY_LEN, Key};
 use dta_proto::layout::append::advance_sequence;
 use dta_proto::prefix::Prefix;
@@ -26,7 +30,6 @@ use super::{IntError, moment};
 use crate::epoch::EpochSummary;
 
 dta_proto::named! {
-    /// What flows are ranked by.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum By {
@@ -34,11 +37,9 @@ dta_proto::named! {
         Latency: "latency",
         /// Drops, for any reason.
         Drops: "drops",
-        /// Packets.
         Packets: "packets",
         /// Bytes.
         Bytes: "bytes",
-        /// Reports.
         Reports: "reports",
     }
 }
@@ -106,7 +107,6 @@ impl Default for Criteria {
     }
 }
 
-/// A flow with its figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankedFlow {
     /// The flow; `None` if only its key is known.
@@ -181,10 +181,7 @@ impl Top {
                 all.push(format!("They can be ranked by {} (--by).", self.others.join(", ")));
             }
             if self.store == store::COUNTERS && (self.by == "packets" || self.by == "bytes") {
-                all.push(
-                    "The translator counts packets and bytes with per_packet = true and of flow records."
-                        .into(),
-                );
+                all.push("The translator counts packets and bytes with per_packet = true.".into());
             }
         }
         all
@@ -222,12 +219,33 @@ impl Ranking {
     }
 
     /// The current top flows.
-    ///
-    /// # Errors
-    /// The collector does not answer, or has no store for it.
     pub async fn rank_flows(&mut self) -> Result<Top, IntError> {
         let catalog = StoreCatalog::fetch_from(&*self.ask).await?;
-        let (keys, is_directory) = self.read_keys(&catalog).await?;
+        let of_records = match self.criteria.by {
+            Some(By::Bytes) => Some(FlowSum::Bytes),
+            Some(By::Packets) => Some(FlowSum::Packets),
+            _ => None,
+        };
+        if let Some(by) = of_records
+            && let Some(top) = self.rank_records(&catalog, by).await?
+        {
+            return Ok(top);
+        }
+        let ranked = self.rank_by_figures(&catalog).await;
+        let has_latencies =
+            ranked.as_ref().is_ok_and(|top| top.by == By::Latency.name() && !top.flows.is_empty());
+        if self.criteria.by.is_none()
+            && !has_latencies
+            && let Some(top) = self.rank_records(&catalog, FlowSum::Bytes).await?
+        {
+            return Ok(top);
+        }
+        ranked
+    }
+
+    /// The top flows by what stores hold of each key.
+    async fn rank_by_figures(&mut self, catalog: &StoreCatalog) -> Result<Top, IntError> {
+        let (keys, is_directory) = self.read_keys(catalog).await?;
         let mut flows = self.known_flows();
         if let Some(prefix) = self.criteria.prefix {
             flows.retain(|_, flow| flow.flow.is_some_and(|flow| prefix.has_end_of(&flow)));
@@ -235,12 +253,12 @@ impl Ranking {
         let known = flows.len() as u64;
         let (by, store, mut rows) = match &self.criteria.store {
             Some(name) => {
-                let figures = named_figures(&catalog, name)?;
+                let figures = named_figures(catalog, name)?;
                 let rows = self.figure_rows(By::Reports, &figures, &flows).await?;
                 (name.clone(), figures.0, rows)
             }
             None => {
-                let (by, store, rows) = self.rank_by_criterion(&catalog, is_directory, &flows).await?;
+                let (by, store, rows) = self.rank_by_criterion(catalog, is_directory, &flows).await?;
                 (by.name().to_owned(), store, rows)
             }
         };
@@ -249,7 +267,7 @@ impl Ranking {
             (self.criteria.by, rows.is_empty(), flows.is_empty(), &self.criteria.store)
         {
             for other in By::ALL.into_iter().filter(|by| *by != asked) {
-                if let Some(figures) = self.find_figures(&catalog, is_directory, other)
+                if let Some(figures) = self.find_figures(catalog, is_directory, other)
                     && self.figure_rows(other, &figures, &flows).await.is_ok_and(|rows| !rows.is_empty())
                 {
                     others.push(other.name());
@@ -270,6 +288,74 @@ impl Ranking {
         rows.iter_mut().for_each(|row| row.ends = self.criteria.names.flow_networks(row.flow));
         let (missed, forgotten) = (self.missed, self.directory.forgotten());
         Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
+    }
+
+    /// The top flows of the flow records, if they are what is asked and there are any.
+    async fn rank_records(&self, catalog: &StoreCatalog, by: FlowSum) -> Result<Option<Top>, IntError> {
+        let Criteria { by: _, most, prefix, keys: Keys::Directory, store: None, at: None, names } =
+            &self.criteria
+        else {
+            return Ok(None);
+        };
+        if !catalog.has_store(flow_record::STORE, Primitive::Append) {
+            return Ok(None);
+        }
+        let question = FlowQuestion {
+            filter: prefix.map(|prefix| FlowFilter::either_end_in(&prefix)).unwrap_or_default(),
+            group: FLOW_COLUMNS.iter().collect(),
+            ..FlowQuestion::default()
+        };
+        let (answer, scanned) = self.ask.query_flows(flow_record::STORE, &question, by, *most).await?;
+        if answer.groups == 0 {
+            return Ok(None);
+        }
+        let row = |row: &FlowRow| {
+            let flow = flow_from_values(&row.values)?;
+            let ends = names.flow_networks(Some(flow));
+            let value = row.sums.value_of(by);
+            Some(RankedFlow { flow: Some(flow), ends, key: flow.to_key(), value, age_seconds: None })
+        };
+        let ScanCounts { missing, torn, .. } = scanned;
+        Ok(Some(Top {
+            by: by.name().to_owned(),
+            store: flow_record::STORE.to_owned(),
+            epoch: None,
+            keys: flow_record::STORE.to_owned(),
+            flows: answer.rows.iter().filter_map(row).collect(),
+            known: answer.groups,
+            with_figure: answer.groups,
+            missed: Lost { missing, damaged: torn, ..Lost::default() },
+            forgotten: 0,
+            others: Vec::new(),
+        }))
+    }
+
+    /// Where flows come from, and at most so many of them, those reported last first. Keys without a flow are left out.
+    pub(super) async fn list_recent_flows(
+        &mut self,
+        catalog: &StoreCatalog,
+        most: usize,
+    ) -> Result<(String, Vec<Flow>), IntError> {
+        let (source, _) = self.read_keys(catalog).await?;
+        let keys: Vec<Key> = self.directory.known_keys().collect();
+        let (mut flows, mut seen) = (Vec::new(), BTreeSet::new());
+        for key in keys {
+            if flows.len() == most {
+                break;
+            }
+            let flow = self.directory.resolve_key(&key).and_then(|meaning| meaning.known_flow());
+            if let Some(flow) = flow
+                && seen.insert(flow.to_key())
+            {
+                flows.push(flow);
+            }
+        }
+        Ok((source, flows))
+    }
+
+    /// The keys that were read so far.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// Reads new keys; returns where they come from, and whether that is the key directory.
@@ -547,7 +633,6 @@ impl Ranking {
     }
 }
 
-/// The figures in a store that was named.
 fn named_figures(catalog: &StoreCatalog, name: &str) -> Result<Figures, IntError> {
     match catalog.find_store(name).map(|spec| &spec.kind) {
         Some(StoreKind::KeyIncrement { .. }) => Ok((name.to_owned(), Primitive::KeyIncrement)),
@@ -572,19 +657,21 @@ struct KnownFlow {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::atomic::Ordering;
 
     use dta_proto::control::CounterAnswer;
+    use dta_proto::flow_record::FlowRecord;
 
     use super::*;
-    use crate::fake::Fake;
+    use crate::test_collector::TestCollector;
 
     #[tokio::test]
     async fn keys_are_read_on_and_anew_once_the_store_has_other_memory() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
         let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
-        let mut fake = Fake::with_stores([("keys", keys), ("bytes", counts)]);
+        let mut fake = TestCollector::with_stores([("keys", keys), ("bytes", counts)]);
         fake.add("keys", 0, [flow.to_key().0.to_vec()]);
         fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let fake = Arc::new(fake);
@@ -599,11 +686,45 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bytes_and_packets_are_ranked_by_flow_records_if_there_are_any() {
+        let entry_len = flow_record::ENTRY_LEN as u8;
+        let kind = StoreKind::Append { lists: 4, ring: 16, batch_len: 1024, entry_len, notify: false };
+        let mut fake = TestCollector::with_stores([(flow_record::STORE, kind)]);
+        let record = |last, bytes, packets| FlowRecord {
+            src: Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped(),
+            dst: Ipv4Addr::new(10, 1, 0, last).to_ipv6_mapped(),
+            dst_port: 443,
+            protocol: 6,
+            bytes,
+            packets,
+            ..FlowRecord::EMPTY
+        };
+        fake.put_flow_records(&[record(1, 500, 9), record(2, 700, 2), record(1, 300, 1), record(3, 1, 1)]);
+        let ask = Arc::new(fake);
+        let rank = async |by: Option<By>, prefix: Option<&str>| {
+            let prefix = prefix.map(|prefix| prefix.parse().unwrap());
+            let criteria = Criteria { by, most: 2, prefix, ..Criteria::default() };
+            let top = Ranking::new(ask.clone(), criteria).rank_flows().await.unwrap();
+            assert_eq!((&*top.store, &*top.keys), (flow_record::STORE, flow_record::STORE));
+            let row = |row: &RankedFlow| (row.flow.unwrap().to_string(), row.value);
+            (top.flows.iter().map(row).collect::<Vec<_>>(), top.known)
+        };
+        let flow = |last: u8, value| (format!("10.0.0.{last}:0->10.1.0.{last}:443/tcp"), value);
+        assert_eq!(rank(Some(By::Bytes), None).await, (vec![flow(1, 800), flow(2, 700)], 3));
+        assert_eq!(rank(Some(By::Packets), None).await, (vec![flow(1, 10), flow(2, 2)], 3));
+        assert_eq!(rank(Some(By::Bytes), Some("10.1.0.2/31")).await, (vec![flow(2, 700), flow(3, 1)], 2));
+        assert_eq!(rank(None, None).await.0[0], flow(1, 800), "there are no latencies");
+        let criteria = Criteria { by: Some(By::Drops), ..Criteria::default() };
+        assert!(Ranking::new(ask.clone(), criteria).rank_flows().await.is_err(), "records have no drops");
+    }
+
+    #[tokio::test]
     async fn what_flows_can_be_ranked_by_instead_is_named() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
         let counts = StoreKind::KeyIncrement { slots: 1 << 10, redundancy: 2, replicas: 1 };
         let keys = StoreKind::Append { lists: 1, ring: 16, batch_len: 64, entry_len: 16, notify: false };
-        let mut fake = Fake::with_stores([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
+        let mut fake =
+            TestCollector::with_stores([("keys", keys), ("packets", counts.clone()), ("bytes", counts)]);
         fake.put_answer("bytes", flow.to_key(), CounterAnswer { value: 7, ..CounterAnswer::default() });
         let ask = Arc::new(fake);
         let rank = async |by| {

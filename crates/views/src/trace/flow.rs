@@ -194,9 +194,6 @@ pub struct FlowTrace {
 }
 
 /// What is known about a flow.
-///
-/// # Errors
-/// The collector does not answer, or has no stores of traces.
 pub async fn trace_flow(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntError> {
     let catalog = StoreCatalog::fetch_from(ask).await?;
     for (name, primitive) in [(store::EVENTS, Primitive::Append), (store::PATHS, Primitive::Postcarding)] {
@@ -210,15 +207,15 @@ pub async fn trace_flow(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntErro
     }
     let events = TraceEvents::read_from(ask).await?;
     let key = flow.to_key();
-    let is_of_flow = |group: &[PacketRecord]| group.iter().any(|told| told.seen.flow == key);
+    let is_of_flow = |group: &[PacketRecord]| group.iter().any(|record| record.seen.flow == key);
     let own = Packets::read_matching(ask, &events, is_of_flow).await?;
     let hosts: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
     // Clocks are compared by the packets of all flows: those of one flow go one way.
     let clocks = if hosts.len() > 1 {
         let crosses = |group: &[PacketRecord]| {
-            group.iter().any(|told| told.seen.host != group[0].seen.host)
-                && group.iter().any(|told| hosts.contains(&told.seen.host))
+            group.iter().any(|record| record.seen.host != group[0].seen.host)
+                && group.iter().any(|record| hosts.contains(&record.seen.host))
         };
         Clocks::from_packets(&Packets::read_matching(ask, &events, crosses).await?.packets)
     } else {
@@ -239,7 +236,7 @@ pub async fn trace_flow(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntErro
 
 /// Packets from one point to another.
 #[derive(Default)]
-struct Between {
+struct SegmentTimes {
     packets: u64,
     times: Vec<i64>,
     hosts: [u16; 2],
@@ -247,7 +244,7 @@ struct Between {
 
 fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clocks) -> FlowTrace {
     let (mut ways, mut sampled) = (BTreeMap::<Vec<u8>, Vec<Option<i64>>>::new(), BTreeMap::<u8, u64>::new());
-    let mut segments: BTreeMap<(u8, u8), Between> = BTreeMap::new();
+    let mut segments: BTreeMap<(u8, u8), SegmentTimes> = BTreeMap::new();
     for packet in &own.packets {
         let stops = journey_points(packet, clocks);
         for pair in stops.windows(2) {
@@ -285,7 +282,7 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     let place = |hops: &(u8, u8)| way.windows(2).position(|pair| (pair[0], pair[1]) == *hops);
     let mut segments: Vec<_> = segments
         .into_iter()
-        .map(|(hops, Between { packets, times, hosts: [from, to] })| {
+        .map(|(hops, SegmentTimes { packets, times, hosts: [from, to] })| {
             let (clock, bound) = (clocks.kind_between(from, to), bound_between(from, to));
             let (times, on_way) = (TransitTimes::from_times(times), place(&hops).is_some());
             Segment { from: hops.0, to: hops.1, on_way, packets, times, clock, bound, of_host: None }
@@ -311,7 +308,7 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     FlowTrace {
         flow: *flow,
         found: false,
-        sampled: own.told,
+        sampled: own.packet_count,
         with_path: own.packets.len() as u64,
         points,
         ways: ways
@@ -601,7 +598,7 @@ mod tests {
     use tokio::sync::Barrier;
 
     use super::*;
-    use crate::fake::Fake;
+    use crate::test_collector::TestCollector;
 
     #[tokio::test]
     async fn all_epochs_are_asked_at_once() {
@@ -610,8 +607,11 @@ mod tests {
         let paths = StoreKind::Postcarding { slots: 1 << 10, hops: 14, redundancy: 1 };
         let sizes =
             StoreKind::SketchMerge { columns: 1 << 10, rows: 4, epochs: 4, merge: Merge::Sum, expected: 2 };
-        let mut fake =
-            Fake::with_stores([(store::EVENTS, append), (store::PATHS, paths), (store::SIZES, sizes)]);
+        let mut fake = TestCollector::with_stores([
+            (store::EVENTS, append),
+            (store::PATHS, paths),
+            (store::SIZES, sizes),
+        ]);
         let answer = SketchAnswer { estimate: Some(7), merged: 2, ..SketchAnswer::default() };
         fake.put_answer(store::SIZES, trace::flow_size_key(&flow), answer);
         // The current epoch, and the four before it.

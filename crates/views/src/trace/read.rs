@@ -93,7 +93,7 @@ pub(crate) async fn count_sampled_packets(ask: &dyn Ask, flows: &[Flow]) -> Resu
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     pub(super) packets: Vec<TracedPacket>,
-    pub(super) told: u64,
+    pub(super) packet_count: u64,
     pub(super) lost: u64,
     /// Digests of all of them, before and after address translation.
     pub(super) digests: HashSet<u64>,
@@ -108,11 +108,11 @@ impl Packets {
     ) -> Result<Packets, ClientError> {
         let mut packets = with_points(ask, &events.names, &events.packets, wanted).await?;
         let lost = packets.iter().map(|packet| packet.lost.len() as u64).sum();
-        let told = packets.len() as u64;
-        let records = packets.iter().flat_map(|packet| &packet.told);
+        let packet_count = packets.len() as u64;
+        let records = packets.iter().flat_map(|packet| &packet.records);
         let digests = records.flat_map(|record| [record.seen.digest, record.left]);
         let digests = digests.filter(|digest| *digest != 0).collect();
         packets.retain(|packet| !packet.visits.is_empty());
-        Ok(Packets { packets, told, lost, digests })
+        Ok(Packets { packets, packet_count, lost, digests })
     }
 }

@@ -3,23 +3,24 @@
 //! Pure: turns the answer of [`Ask::statistics`](dta_rpc::Ask::statistics) into rows for the command line and the
 //! dashboard.
 
-mod document;
 mod node;
+mod past;
 mod rates;
 mod stages;
-mod then;
+mod stored;
 
+use dta_cli::counters::NodeCountersDocument;
 use dta_cli::number::{format_count, format_grouped};
 use dta_proto::counter::{
     self, CounterKind, Definition, Fault, ParsedCounter, Stage, Unit, between, nic, reporter, translator,
 };
 use serde::Serialize;
 
-pub use document::StatisticsDocument;
 pub use node::{WaterfallNode, ordered_nodes};
+pub use past::{OfStore, PastWaterfall, past_waterfall};
 pub use rates::Rates;
 pub use stages::{StageLoss, WaterfallStage, waterfall_stages};
-pub use then::{OfStore, PastWaterfall, past_waterfall};
+pub(crate) use stored::stored_stages;
 
 /// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
 const FEW: usize = 4;
@@ -214,12 +215,33 @@ fn is_arrival_share(found: &ParsedCounter<'_>, unit: Unit) -> bool {
     found.definition.step.is_input_share() && !found.definition.detail && found.definition.unit == unit
 }
 
+/// The counters of all nodes for programs, as `dta-collector stats -o json` prints them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StatisticsDocument {
+    pub nodes: Vec<NodeCountersDocument>,
+    pub links: Vec<LinkLoss>,
+}
+
+impl StatisticsDocument {
+    pub fn from_nodes(nodes: &[WaterfallNode]) -> Self {
+        let document = |node: &WaterfallNode| NodeCountersDocument {
+            node: node.name.clone(),
+            stage: node.stage.name().to_owned(),
+            session: (!node.session.is_empty()).then(|| node.session.clone()),
+            age_seconds: node.age,
+            counters: node.counters.iter().cloned().collect(),
+        };
+        Self { nodes: nodes.iter().map(document).collect(), links: link_losses(nodes) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use dta_proto::control::{Counter, NodeStatistics};
 
-    fn node(name: &str, session: &str, counters: &[(&str, u64)]) -> NodeStatistics {
+    /// What a node of a session counts.
+    pub(super) fn counted_node(name: &str, session: &str, counters: &[(&str, u64)]) -> NodeStatistics {
         let counters =
             counters.iter().map(|(name, value)| Counter { name: (*name).into(), value: *value }).collect();
         NodeStatistics { node: name.into(), session: session.into(), counters, ..NodeStatistics::default() }
@@ -228,9 +250,9 @@ mod tests {
     #[test]
     fn reports_are_followed_downstream() {
         let nodes = ordered_nodes(vec![
-            node("collector", "", &[("session.opened", 1)]),
-            node("nic/soft", "", &[("executed.write", 90), ("dropped.icrc", 2), ("received", 92)]),
-            node(
+            counted_node("collector", "", &[("session.opened", 1)]),
+            counted_node("nic/soft", "", &[("executed.write", 90), ("dropped.icrc", 2), ("received", 92)]),
+            counted_node(
                 "translator/t",
                 "t",
                 &[
@@ -243,7 +265,7 @@ mod tests {
                     ("key-write.received", 95),
                 ],
             ),
-            node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
+            counted_node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
         ]);
         let shown = |all| -> Vec<String> {
             waterfall_rows(&nodes, &Rates::default(), all)
@@ -267,8 +289,10 @@ mod tests {
     fn what_faults_took_from_the_link_to_the_nic_is_lost_there() {
         let link = |sent, dropped| {
             let translator = [("frames", 1000), ("link.roce.sent", sent), ("faults.roce.dropped", dropped)];
-            let nodes =
-                vec![node("translator/t", "t", &translator), node("nic/soft", "", &[("received", 850)])];
+            let nodes = vec![
+                counted_node("translator/t", "t", &translator),
+                counted_node("nic/soft", "", &[("received", 850)]),
+            ];
             let losses = link_losses(&ordered_nodes(nodes));
             assert_eq!((losses.len(), losses[0].name), (1, "lost.translator-nic"));
             (losses[0].lost, losses[0].how.clone())
@@ -285,8 +309,9 @@ mod tests {
 
     #[test]
     fn many_reporters_are_added_up_unless_all_is_asked_for() {
-        let many =
-            (0..9).map(|i| node(&format!("reporter/{i}"), "t", &[("received", 10), ("gaps", i)])).collect();
+        let many = (0..9)
+            .map(|i| counted_node(&format!("reporter/{i}"), "t", &[("received", 10), ("gaps", i)]))
+            .collect();
         let many = ordered_nodes(many);
         let titles = |all| {
             waterfall_rows(&many, &Rates::default(), all)
@@ -309,7 +334,7 @@ mod tests {
         let word = |seconds: u64| -> Vec<WaterfallNode> {
             let of = |i: u64| NodeStatistics {
                 time_us: seconds * 1_000_000,
-                ..node(&format!("reporter/{i}"), "t", &[("received", 10 * i * seconds)])
+                ..counted_node(&format!("reporter/{i}"), "t", &[("received", 10 * i * seconds)])
             };
             ordered_nodes((0..9).map(of).collect())
         };
@@ -334,8 +359,8 @@ mod tests {
             ("dropped.ring-full", 9),
             ("dropped.refused", 1),
         ];
-        let mut all: Vec<_> = (0..2).map(|i| node(&format!("agent/{i}"), "", &books)).collect();
-        all.push(node("reporter/0", "t", &[("received", 60)]));
+        let mut all: Vec<_> = (0..2).map(|i| counted_node(&format!("agent/{i}"), "", &books)).collect();
+        all.push(counted_node("reporter/0", "t", &[("received", 60)]));
         let shown = |all: Vec<NodeStatistics>| waterfall_rows(&ordered_nodes(all), &Rates::default(), false);
         let rows = shown(all.clone());
         // Its counters have an age, and it comes before the reporters.
@@ -345,7 +370,7 @@ mod tests {
             if name == "dropped.ring-full" && *share == 0.09)
         };
         assert_eq!(rows.iter().filter(is_lost).count(), 2, "{rows:?}");
-        all.extend((2..9).map(|i| node(&format!("agent/{i}"), "", &books)));
+        all.extend((2..9).map(|i| counted_node(&format!("agent/{i}"), "", &books)));
         let rows = shown(all);
         assert_eq!(rows[0], WaterfallRow::Node { name: "9 agents".into(), age: Some(0.0) });
         assert!(rows.iter().any(|row| matches!(row, WaterfallRow::Counter { name, value: 81, .. }
@@ -356,8 +381,8 @@ mod tests {
     fn a_loss_is_never_below_nothing() {
         // The translator's counters are from its last renewal, the NIC's are current.
         let losses = link_losses(&ordered_nodes(vec![
-            node("nic/soft", "", &[("received", 105)]),
-            node("translator/t", "t", &[("link.roce.sent", 100)]),
+            counted_node("nic/soft", "", &[("received", 105)]),
+            counted_node("translator/t", "t", &[("link.roce.sent", 100)]),
         ]));
         assert_eq!((losses[0].name, losses[0].lost), (between::TRANSLATOR_NIC.name, 0));
         assert_eq!(losses[0].how, "100 frames sent when last reported, 105 received by now");
@@ -368,7 +393,7 @@ mod tests {
     fn a_full_receive_queue_shows_where_its_reports_are_missing() {
         let translator = ("translator/t", [("link.reports.dropped.receive-queue", 40)]);
         let of = |reporters: &[NodeStatistics]| {
-            let mut all = vec![node(translator.0, "t", &translator.1)];
+            let mut all = vec![counted_node(translator.0, "t", &translator.1)];
             all.extend_from_slice(reporters);
             let nodes = ordered_nodes(all);
             let shown = waterfall_rows(&nodes, &Rates::default(), false);
@@ -377,7 +402,7 @@ mod tests {
             let loss = link_losses(&nodes).remove(0);
             (loss.lost, loss.how)
         };
-        let (lost, how) = of(&[node("reporter/7", "t", &[("gaps", 45), ("gaps_filled", 2)])]);
+        let (lost, how) = of(&[counted_node("reporter/7", "t", &[("gaps", 45), ("gaps_filled", 2)])]);
         assert_eq!(lost, 43);
         assert!(
             how.starts_with("45 sequences skipped, 2 came later; 40 dropped at the translator's socket"),
@@ -388,6 +413,8 @@ mod tests {
 
     #[test]
     fn a_link_whose_ends_do_not_both_count_is_not_guessed() {
-        assert!(link_losses(&ordered_nodes(vec![node("translator/t", "t", &[("frames", 1)])])).is_empty());
+        assert!(
+            link_losses(&ordered_nodes(vec![counted_node("translator/t", "t", &[("frames", 1)])])).is_empty()
+        );
     }
 }

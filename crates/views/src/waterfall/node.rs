@@ -4,7 +4,6 @@ use dta_proto::control::NodeStatistics;
 use dta_proto::counter::{self, CounterStep, ParsedCounter, Stage, Unit};
 use serde::Serialize;
 
-/// One node and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaterfallNode {
     pub stage: Stage,
@@ -69,7 +68,6 @@ impl WaterfallNode {
         came_in.filter(|(_, value)| *value != 0)
     }
 
-    /// The value of a counter.
     pub fn get(&self, counter: &str) -> Option<u64> {
         self.counters.iter().find(|(name, _)| name == counter).map(|(_, value)| *value)
     }

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use dta_proto::counter::{self, CounterStep, Definition, Reason, Stage, Unit, between, nic, translator};
 use serde::Serialize;
 
+use super::stored::stored_stages;
 use super::{Rates, WaterfallNode, link_losses};
+use crate::stores::StoreRow;
 
 /// A stage of the way from reporters into memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaterfallStage {
     pub name: &'static str,
     pub title: &'static str,
-    /// What is counted: reports up to the translator's exit, then operations and frames.
+    /// What is counted: reports up to the translator's exit, then frames and operations, then answers in memory.
     pub unit: &'static str,
     pub count: u64,
     /// Per second; `null` = not known yet.
@@ -21,6 +23,8 @@ pub struct WaterfallStage {
     pub waiting: u64,
     /// What ended here, the most first.
     pub losses: Vec<StageLoss>,
+    /// How `count` was estimated; `null` = it was counted.
+    pub estimated_by: Option<String>,
 }
 
 /// What ended in a stage for one reason.
@@ -34,15 +38,25 @@ pub struct StageLoss {
     pub meaning: String,
     /// Whether it is gone; otherwise something newer replaced it, or it came twice.
     pub lost: bool,
+    /// Whether `count` is an estimate, of which `meaning` says how it was made.
+    pub estimated: bool,
 }
 
-/// The stages in the order in which reports pass them; those of which nothing is known are left out.
-pub fn waterfall_stages(nodes: &[WaterfallNode], rates: &Rates) -> Vec<WaterfallStage> {
+/// The stages in the order in which reports pass them, up to what can be asked for; those of which nothing is known are
+/// left out.
+pub fn waterfall_stages(nodes: &[WaterfallNode], stores: &[StoreRow], rates: &Rates) -> Vec<WaterfallStage> {
     let links = link_losses(nodes);
     let link_loss = |name: &str| {
         let found = links.iter().find(|link| link.name == name && link.lost > 0)?;
         let meaning = found.how.clone();
-        Some(StageLoss { name: found.name.to_owned(), count: found.lost, rate: None, meaning, lost: true })
+        Some(StageLoss {
+            name: found.name.to_owned(),
+            count: found.lost,
+            rate: None,
+            meaning,
+            lost: true,
+            estimated: false,
+        })
     };
     let translators = StageCounters::collect(nodes, rates, Stage::Translator);
     let nics = StageCounters::collect(nodes, rates, Stage::Nic);
@@ -58,6 +72,7 @@ pub fn waterfall_stages(nodes: &[WaterfallNode], rates: &Rates) -> Vec<Waterfall
             rate,
             waiting: 0,
             losses,
+            estimated_by: None,
         };
         stages.push(stage("sent", "sent by reporters", sent, rate, on_the_way.into_iter().collect()));
         let dropped = translators.losses(Unit::Reports, &[CounterStep::Dropped]);
@@ -83,6 +98,7 @@ pub fn waterfall_stages(nodes: &[WaterfallNode], rates: &Rates) -> Vec<Waterfall
         rate,
         waiting: 0,
         losses,
+        estimated_by: None,
     };
     let sent = [translator::ROCE].into_iter().find_map(|link| {
         let name = translator::LINK_SENT.format_name(&[link]);
@@ -104,6 +120,7 @@ pub fn waterfall_stages(nodes: &[WaterfallNode], rates: &Rates) -> Vec<Waterfall
             Vec::new(),
         ));
     }
+    stages.extend(stored_stages(stores));
     stages
 }
 
@@ -173,6 +190,7 @@ impl<'a> StageCounters<'a> {
                 rate: summed.rate,
                 meaning: meaning.to_owned(),
                 lost: !summed.is_repeat && !matches!(step, CounterStep::Superseded | CounterStep::Duplicate),
+                estimated: false,
             })
         };
         let mut losses: Vec<StageLoss> = self.by_name.iter().filter_map(loss).collect();
@@ -183,22 +201,16 @@ impl<'a> StageCounters<'a> {
 
 #[cfg(test)]
 mod tests {
-    use dta_proto::control::{Counter, NodeStatistics};
-
     use super::super::ordered_nodes;
+    use super::super::tests::counted_node;
     use super::*;
-
-    fn node(name: &str, counters: &[(&str, u64)]) -> NodeStatistics {
-        let counters =
-            counters.iter().map(|(name, value)| Counter { name: (*name).into(), value: *value }).collect();
-        NodeStatistics { node: name.into(), session: "t".into(), counters, ..NodeStatistics::default() }
-    }
 
     #[test]
     fn each_stage_has_what_came_what_ended_there_and_what_waits() {
         let translator = |received| {
-            node(
+            counted_node(
                 "translator/t",
+                "t",
                 &[
                     ("received", received),
                     ("dropped.version", 3),
@@ -216,11 +228,11 @@ mod tests {
             )
         };
         let nodes = ordered_nodes(vec![
-            node("reporter/7", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
+            counted_node("reporter/7", "t", &[("received", 100), ("gaps", 5), ("gaps_filled", 2)]),
             translator(100),
-            node("nic/soft", &[("received", 178), ("executed.write", 170), ("dropped.icrc", 8)]),
+            counted_node("nic/soft", "t", &[("received", 178), ("executed.write", 170), ("dropped.icrc", 8)]),
         ]);
-        let stages = waterfall_stages(&nodes, &Rates::default());
+        let stages = waterfall_stages(&nodes, &[], &Rates::default());
         let told: Vec<(&str, u64, u64, u64)> = stages
             .iter()
             .map(|s| (s.name, s.count, s.waiting, s.losses.iter().map(|l| l.count).sum()))
@@ -243,6 +255,6 @@ mod tests {
         assert!(!stages[2].losses[0].lost, "a newer report is there instead");
         let lost: Vec<_> = stages[1].losses.iter().map(|loss| (loss.name.as_str(), loss.lost)).collect();
         assert_eq!(lost, [("dropped.version", true), ("dropped.duplicate", false)]);
-        assert!(waterfall_stages(&[], &Rates::default()).is_empty());
+        assert!(waterfall_stages(&[], &[], &Rates::default()).is_empty());
     }
 }

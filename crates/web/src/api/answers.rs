@@ -1,12 +1,17 @@
 //! What each route answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use dta_export::alert::AlertsDocument;
 use dta_export::kind::EventKind;
-use dta_files::moment;
+use dta_files::{moment, span};
 use dta_proto::control::{
-    CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
+    AlertsRequest, CounterAnswer, Epoch, EpochsRequest, KeyWriteAnswer, PathAnswer, Policy, SketchAnswer,
 };
+use dta_proto::flow_query::{FlowAnswer, FlowSum};
+use dta_proto::flow_record::{COLUMNS, Column};
 use dta_proto::key::Flow;
 use dta_proto::prefix::Prefix;
 use dta_proto::store::{self, StoreSpec};
@@ -16,28 +21,44 @@ use dta_views::answers::{
 };
 use dta_views::attention::{Notice, find_notices};
 use dta_views::epoch::EpochSummary;
+use dta_views::flows::{FlowQueryText, FlowsDocument, render_flows_csv};
 use dta_views::int::StoreCatalog;
 use dta_views::int::drops::DropCounter;
 use dta_views::int::event::Filter;
 use dta_views::int::event_reader::{EventLine, EventReader, PastEvents};
 use dta_views::int::flow::{DtaStores, FlowQuery};
+use dta_views::int::flow_history::fetch_flow_history;
+use dta_views::int::map::{MapCriteria, map_network};
+use dta_views::int::sources::list_sources;
 use dta_views::int::top::{By, Criteria, Keys, Ranking};
+use dta_views::members::fetch_member_rows;
 use dta_views::memory::{fetch_elements, map_memory};
 use dta_views::sessions::fetch_session_rows;
+use dta_views::stores::StoreRow;
 use dta_views::trace;
 use dta_views::waterfall::{self, Rates, StatisticsDocument, WaterfallStage};
 use http::StatusCode;
 use serde::Serialize;
 
-use super::{WebAnswer, WebServer, to_json};
+use super::{CSV, Download, PARQUET, WebAnswer, WebServer, to_json};
 use crate::live;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 
+/// Greatest age of what is said of stores: measuring them reads a sample of all memory, and an open page asks for the
+/// waterfall every second.
+const STORE_AGE: Duration = Duration::from_secs(2);
+pub(crate) const WATERFALL_STORE_AGE: Duration = Duration::from_secs(10);
 /// Most events of an answer, and of those that drops are counted in.
 const MOST_EVENTS: u64 = 10_000;
 /// Most flows of an answer: each is a query of many keys.
 const MOST_FLOWS: usize = 32;
+/// Most groups of flow records, and time buckets of all of them, in an answer.
+const MOST_GROUPS: u64 = 10_000;
+const MOST_BUCKETS: usize = 100_000;
+/// Most flows of a map, each of which takes a query of some keys, and nodes that a browser can draw.
+const MOST_MAP_FLOWS: u64 = 10_000;
+const MOST_MAP_NODES: u64 = 500;
 
 type Answer = Result<WebAnswer, Problem>;
 
@@ -58,18 +79,28 @@ struct HealthDocument<'a> {
 }
 
 pub(super) async fn health(server: Arc<WebServer>, _: Parameters) -> Answer {
-    let stores = server.recent_stores().await?;
+    let stores = server.stores_younger_than(STORE_AGE).await?;
     let sessions = fetch_session_rows(&server.spread).await?;
     let nodes = waterfall::ordered_nodes(server.ask.statistics().await?);
     let members = server.spread.members();
+    let own_notices = server.own_notices.clone();
+    let own = tokio::task::spawn_blocking(move || own_notices()).await.unwrap_or_default();
+    let mut notices = find_notices(&stores, &sessions.sessions, &nodes);
+    notices.extend(own);
+    notices.sort_by_key(|notice| notice.severity);
     json_answer(&HealthDocument {
         collector: &server.title,
         version: server.version,
         time: moment::format_utc(moment::now()),
         collectors: members.iter().map(|member| member.address.clone()).collect(),
         unreachable: server.spread.unreachable_addresses(),
-        notices: find_notices(&stores, &sessions.sessions, &nodes),
+        notices,
     })
+}
+
+pub(super) async fn alerts(server: Arc<WebServer>, parameters: Parameters) -> Answer {
+    let request = AlertsRequest { after: 0, most: parameters.number("number", 100, 1000)? as u32 };
+    json_answer(&AlertsDocument::from(server.ask.fetch_alerts(request).await?))
 }
 
 /// The waterfall of a moment.
@@ -82,22 +113,25 @@ pub(crate) struct WaterfallDocument {
     age_seconds: f64,
 }
 
-/// Reads the counters of all nodes; `rates` has those of before.
+/// Reads the counters of all nodes, and makes stages of them and of how full these stores are; `rates` has the counters of
+/// before.
 pub(crate) async fn read_waterfall(
     server: &WebServer,
+    stores: &[StoreRow],
     rates: &mut Rates,
 ) -> Result<WaterfallDocument, Problem> {
     let nodes = waterfall::ordered_nodes(server.ask.statistics().await?);
     rates.take(&nodes);
     Ok(WaterfallDocument {
         time: moment::format_utc(moment::now()),
-        stages: waterfall::waterfall_stages(&nodes, rates),
+        stages: waterfall::waterfall_stages(&nodes, stores, rates),
         age_seconds: nodes.iter().map(|node| node.age).fold(0.0, f64::max),
     })
 }
 
 pub(super) async fn waterfall(server: Arc<WebServer>, _: Parameters) -> Answer {
-    json_answer(&read_waterfall(&server, &mut Rates::default()).await?)
+    let stores = server.stores_younger_than(WATERFALL_STORE_AGE).await?;
+    json_answer(&read_waterfall(&server, &stores, &mut Rates::default()).await?)
 }
 
 pub(super) async fn live_waterfall(server: Arc<WebServer>, _: Parameters) -> Answer {
@@ -131,11 +165,15 @@ async fn store_specs(server: &WebServer) -> Result<Vec<StoreSpec>, Problem> {
 }
 
 pub(super) async fn stores(server: Arc<WebServer>, _: Parameters) -> Answer {
-    json_answer(&server.recent_stores().await?[..])
+    json_answer(&server.stores_younger_than(STORE_AGE).await?[..])
 }
 
 pub(super) async fn sessions(server: Arc<WebServer>, _: Parameters) -> Answer {
     json_answer(&fetch_session_rows(&server.spread).await?.sessions)
+}
+
+pub(super) async fn members(server: Arc<WebServer>, _: Parameters) -> Answer {
+    json_answer(&fetch_member_rows(&server.spread).await)
 }
 
 pub(super) async fn epochs(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -149,7 +187,6 @@ pub(super) async fn epochs(server: Arc<WebServer>, parameters: Parameters) -> An
     json_answer(&epochs.iter().map(EpochSummary::from).collect::<Vec<_>>())
 }
 
-/// Keys with the answer of each, and the epoch that answered.
 type Answered<A> = Vec<(NamedKey, A, Option<Epoch>)>;
 
 async fn query_keys<A>(
@@ -229,6 +266,78 @@ pub(super) async fn flows(server: Arc<WebServer>, parameters: Parameters) -> Ans
     let dta = if catalog.has_int_stores() { DtaStores::default() } else { catalog.dta_stores() };
     let (ask, names, at) = (server.ask.clone(), server.names.clone(), parameters.moment("at")?);
     json_answer(&FlowQuery { ask, dta, names, at }.summarize_flows(&flows).await?)
+}
+
+pub(super) async fn flow_history(server: Arc<WebServer>, parameters: Parameters) -> Answer {
+    let flow = parameters.parse_as::<Flow>("flow")?.ok_or_else(|| Problem::bad_request("give a flow"))?;
+    let hour = || moment::now().saturating_sub(3_600_000);
+    let since = parameters.moment("since")?.unwrap_or_else(hour);
+    let span = Span { since, until: parameters.moment("until")?.unwrap_or_default() };
+    json_answer(&fetch_flow_history(&server.ask, &flow, span).await?)
+}
+
+pub(super) async fn sources(server: Arc<WebServer>, _: Parameters) -> Answer {
+    json_answer(&list_sources(&server.ask, &server.names).await?)
+}
+
+pub(super) async fn flow_records(server: Arc<WebServer>, parameters: Parameters) -> Answer {
+    let format = match parameters.get("format") {
+        None | Some("json") => None,
+        Some("csv") => Some(CSV),
+        Some("parquet") => Some(PARQUET),
+        Some(other) => {
+            let detail = format!("format is {other:?}, but may be json, csv or parquet");
+            return Err(Problem::bad_request(detail));
+        }
+    };
+    let per = parameters.get("per").map(span::parse_duration).transpose();
+    let text = FlowQueryText {
+        group: parameters.get("group").unwrap_or("flow"),
+        condition: parameters.get("where").unwrap_or_default(),
+        exporter: parameters.get("exporter"),
+        at: parameters.moment("at")?,
+        since: parameters.moment("since")?,
+        until: parameters.moment("until")?,
+        per: per.map_err(|must| Problem::bad_request(format!("per must be {must}")))?,
+    };
+    let question =
+        text.to_question(&server.names).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let by = parameters.parse_as::<FlowSum>("by")?.unwrap_or_default();
+    let most = parameters.number("number", 10, MOST_GROUPS)? as usize;
+    let store = parameters.get("store").unwrap_or_default();
+    let (answer, scanned) = server.spread.query_flows(store, &question, by, most).await?;
+    let buckets: usize = answer.rows.iter().map(|row| row.series.len()).sum();
+    if buckets > MOST_BUCKETS {
+        let advice = format!("{buckets} time buckets: make them longer, or ask for fewer groups");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, advice));
+    }
+    let Some(format) = format else {
+        return json_answer(&FlowsDocument::new(by, &answer, scanned, &server.names));
+    };
+    let content = match format.is_text {
+        true => (render_flows_csv(&answer, question.per, &server.names) + "\n").into(),
+        false => flows_as_parquet(answer, question.per != 0).await?,
+    };
+    Ok(WebAnswer::Download(Download { format, content }))
+}
+
+/// Compresses where others need not wait for it.
+async fn flows_as_parquet(answer: FlowAnswer, has_buckets: bool) -> Result<Bytes, Problem> {
+    let failed = |why: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no Parquet: {why}"));
+    let written = tokio::task::spawn_blocking(move || dta_history::write_flow_groups(&answer, has_buckets));
+    let written = written.await.map_err(|error| failed(error.to_string()))?;
+    Ok(written.map_err(|error| failed(error.to_string()))?.into())
+}
+
+#[derive(Serialize)]
+struct FlowColumn {
+    name: &'static str,
+    help: &'static str,
+}
+
+pub(super) async fn flow_columns(_: Arc<WebServer>, _: Parameters) -> Answer {
+    let column = |column: &Column| FlowColumn { name: column.name, help: column.help };
+    json_answer(&COLUMNS.iter().map(column).collect::<Vec<_>>())
 }
 
 pub(super) async fn traces(server: Arc<WebServer>, parameters: Parameters) -> Answer {
@@ -324,6 +433,15 @@ pub(super) async fn drops(server: Arc<WebServer>, parameters: Parameters) -> Ans
     };
     read_events(&server, &parameters, filter, MOST_EVENTS, take).await?;
     json_answer(&counter.into_summary())
+}
+
+pub(super) async fn network_map(server: Arc<WebServer>, parameters: Parameters) -> Answer {
+    let criteria = MapCriteria {
+        flows: parameters.number("flows", 2000, MOST_MAP_FLOWS)? as usize,
+        nodes: parameters.number("number", 100, MOST_MAP_NODES)? as usize,
+        around: parameters.get("around").map(str::to_owned),
+    };
+    json_answer(&map_network(&server.ask, &server.names, &criteria).await?)
 }
 
 async fn requested_store(server: &WebServer, parameters: &Parameters) -> Result<StoreSpec, Problem> {

@@ -16,22 +16,22 @@ use http::StatusCode;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-pub(crate) use answers::read_waterfall;
-pub(crate) use routes::{AnswerSchema, REFERRED_SCHEMAS, ROUTES, Route, SchemaFile};
+pub(crate) use answers::{WATERFALL_STORE_AGE, read_waterfall};
+pub(crate) use routes::{
+    AnswerSchema, CSV, DownloadFormat, PARQUET, REFERRED_SCHEMAS, ROUTES, Route, SchemaFile,
+};
 
 use crate::counters::{WebCounters, count};
 use crate::live::{EventStream, LiveFeeds};
 use crate::openapi;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
-use crate::{Access, WebOptions};
+use crate::{Access, OwnNotices, WebOptions};
 
 /// Requests that are answered at a time. Others wait: neither gRPC nor the NIC is to notice the page.
 const TURNS: usize = 4;
 /// How long a request waits for its turn.
 const WAIT: Duration = Duration::from_secs(5);
-/// Greatest age of what is said of stores.
-const STORE_AGE: Duration = Duration::from_secs(2);
 /// Where the description of the interface is.
 const DESCRIPTION: &str = "/api/openapi.json";
 
@@ -45,6 +45,7 @@ pub(crate) struct WebServer {
     pub(crate) version: &'static str,
     pub(crate) access: Access,
     pub(crate) counters: Arc<WebCounters>,
+    pub(crate) own_notices: OwnNotices,
     pub(crate) feeds: LiveFeeds,
     turns: Semaphore,
     description: Bytes,
@@ -55,7 +56,14 @@ pub(crate) struct WebServer {
 /// An answer, or one that goes on.
 pub(crate) enum WebAnswer {
     Json(Bytes),
+    Download(Download),
     Events(EventStream),
+}
+
+/// A file to save.
+pub(crate) struct Download {
+    pub(crate) format: &'static DownloadFormat,
+    pub(crate) content: Bytes,
 }
 
 /// An answer that is being made.
@@ -63,7 +71,7 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<WebAnswer, Proble
 
 impl WebServer {
     pub(crate) fn new(options: WebOptions) -> Self {
-        let WebOptions { ask: spread, names, title, version, access, counters } = options;
+        let WebOptions { ask: spread, names, title, version, access, counters, own_notices } = options;
         let description = to_json(&openapi::describe_interface(version)).unwrap_or_default();
         Self {
             ask: Arc::new(spread.clone()),
@@ -73,6 +81,7 @@ impl WebServer {
             version,
             access,
             counters,
+            own_notices,
             feeds: LiveFeeds::default(),
             turns: Semaphore::new(TURNS),
             description: description.into(),
@@ -80,12 +89,12 @@ impl WebServer {
         }
     }
 
-    /// The stores as they were a moment ago: measuring them reads a sample of all memory, which pages that are open at the
-    /// same time share.
-    pub(crate) async fn recent_stores(&self) -> Result<Arc<[StoreRow]>, Problem> {
+    /// The stores as they were at most so long ago: measuring them reads a sample of all memory, which pages that are open
+    /// at the same time share.
+    pub(crate) async fn stores_younger_than(&self, age: Duration) -> Result<Arc<[StoreRow]>, Problem> {
         let mut last = self.stores.lock().await;
         match &*last {
-            Some((measured, rows)) if measured.elapsed() < STORE_AGE => Ok(rows.clone()),
+            Some((measured, rows)) if measured.elapsed() < age => Ok(rows.clone()),
             _ => {
                 let rows: Arc<[StoreRow]> = fetch_store_rows(&self.spread).await?.into();
                 *last = Some((Instant::now(), rows.clone()));

@@ -17,15 +17,30 @@ pub(crate) struct Route {
 /// What an answer is like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AnswerSchema {
-    /// A document.
     Document(SchemaFile),
     /// One of two, depending on whether another moment is asked about.
     NowOrThen(SchemaFile, SchemaFile),
-    /// A list of documents.
     List(SchemaFile),
     /// Server-sent events; each has such a document.
     Events(SchemaFile),
 }
+
+/// A file that flow records can be saved as.
+#[derive(Debug)]
+pub(crate) struct DownloadFormat {
+    /// Its name in `format`, and the ending of the file's.
+    pub(crate) name: &'static str,
+    pub(crate) content_type: &'static str,
+    /// Whether an agent can read it.
+    pub(crate) is_text: bool,
+}
+
+static DOWNLOADS: [DownloadFormat; 2] = [
+    DownloadFormat { name: "csv", content_type: "text/csv; charset=utf-8", is_text: true },
+    DownloadFormat { name: "parquet", content_type: "application/vnd.apache.parquet", is_text: false },
+];
+pub(crate) const CSV: &DownloadFormat = &DOWNLOADS[0];
+pub(crate) const PARQUET: &DownloadFormat = &DOWNLOADS[1];
 
 /// A JSON schema, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +122,17 @@ pub(crate) const ROUTES: &[Route] = &[
         health
     ),
     route!(
+        "/api/v1/alerts",
+        "alerts that are pending, firing or lately resolved, with evidence, and the transitions before them",
+        [optional(
+            "number",
+            ParameterKind::Number,
+            "how many transitions at most, the latest; 100 without it"
+        )],
+        AnswerSchema::Document(command_schema!("dta-collector-alerts")),
+        alerts
+    ),
+    route!(
         "/api/v1/waterfall",
         "where reports went: stages with what ended there",
         [],
@@ -143,6 +169,13 @@ pub(crate) const ROUTES: &[Route] = &[
         [],
         AnswerSchema::Document(command_schema!("dta-collector-sessions")),
         sessions
+    ),
+    route!(
+        "/api/v1/members",
+        "the collectors that are asked as one, each with its part of the stores, and whether it answers",
+        [],
+        AnswerSchema::List(web_schema!("member")),
+        members
     ),
     route!(
         "/api/v1/epochs",
@@ -192,6 +225,67 @@ pub(crate) const ROUTES: &[Route] = &[
         flows
     ),
     route!(
+        "/api/v1/flow/history",
+        "what the epochs of stores held of a flow, and how many copies agree",
+        [
+            required("flow", ParameterKind::Text, "a flow such as 10.0.0.1:5000->10.0.0.2:5000/udp"),
+            optional("since", ParameterKind::Moment, "from this moment on, the last hour without it"),
+            optional("until", ParameterKind::Moment, "only up to this moment")
+        ],
+        AnswerSchema::Document(web_schema!("flow-history")),
+        flow_history
+    ),
+    route!(
+        "/api/v1/flows",
+        "the largest groups of flow records, each flow counted once: by the exporter and direction with most bytes",
+        [
+            optional("by", ParameterKind::Text, "bytes, packets or flows, which are records"),
+            optional(
+                "group",
+                ParameterKind::Text,
+                "columns that group, separated by commas; `flow`, the default, names those of a flow, `total` groups nothing"
+            ),
+            optional(
+                "where",
+                ParameterKind::Text,
+                "only records for which this holds, such as dst-port = 443 and not src in 10.0.0.0/8"
+            ),
+            optional(
+                "exporter",
+                ParameterKind::Text,
+                "only records of this exporter, by its address or name"
+            ),
+            optional("number", ParameterKind::Number, "how many groups at most, 10 without it"),
+            optional(
+                "per",
+                ParameterKind::Text,
+                "the sums of each group in time buckets of this length, such as 10s"
+            ),
+            optional(
+                "at",
+                ParameterKind::Moment,
+                "only flows that ran at this moment, by their exporters' clocks"
+            ),
+            SINCE,
+            optional("until", ParameterKind::Moment, "only up to this moment"),
+            optional("store", ParameterKind::Text, "the store, if it has another name than flow-records"),
+            optional(
+                "format",
+                ParameterKind::Text,
+                "json, or a row for each group or time bucket as csv or parquet, with columns as history has them"
+            )
+        ],
+        AnswerSchema::Document(command_schema!("dta-collector-flows")),
+        flow_records
+    ),
+    route!(
+        "/api/v1/flows/columns",
+        "the columns of flow records, which filter and group",
+        [],
+        AnswerSchema::List(web_schema!("flow-column")),
+        flow_columns
+    ),
+    route!(
         "/api/v1/trace",
         "where packets of flows spent their time in hosts",
         [FLOW],
@@ -236,11 +330,37 @@ pub(crate) const ROUTES: &[Route] = &[
         live_events
     ),
     route!(
+        "/api/v1/sources",
+        "switches and exporters of flow records with their last sign of life, those that were silent for longest first",
+        [],
+        AnswerSchema::List(web_schema!("source")),
+        sources
+    ),
+    route!(
         "/api/v1/drops",
         "dropped packets by place and reason",
         [OF_FLOW, PREFIX, SWITCH, AT, SINCE, UNTIL],
         AnswerSchema::Document(web_schema!("drops")),
         drops
+    ),
+    route!(
+        "/api/v1/map",
+        "the network as the paths of recent flows connect it: hosts, switches, exporters, and links with use and drops",
+        [
+            optional(
+                "around",
+                ParameterKind::Text,
+                "only the node of this id, or those with this in their id or name, and what is one link away"
+            ),
+            optional("number", ParameterKind::Number, "how many nodes at most, the busiest; 100 without it"),
+            optional(
+                "flows",
+                ParameterKind::Number,
+                "by the paths of this many flows, those reported last; 2000 without it"
+            )
+        ],
+        AnswerSchema::Document(web_schema!("map")),
+        network_map
     ),
     route!(
         "/api/v1/memory/map",
@@ -263,7 +383,14 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 impl Route {
-    /// The path as a name.
+    /// What it answers with besides JSON.
+    pub(crate) fn downloads(&self) -> &'static [DownloadFormat] {
+        match self.parameters.iter().any(|parameter| parameter.name == "format") {
+            true => &DOWNLOADS,
+            false => &[],
+        }
+    }
+
     pub(crate) fn operation_name(&self) -> String {
         self.path.trim_start_matches("/api/v1/").replace(['/', '-'], "_")
     }

@@ -1,28 +1,26 @@
 //! Addresses and lower headers of a queue pair's frames.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr};
 
 use crate::wire::error::saturating_u16;
 use crate::wire::ethernet::{self, Mac};
 use crate::wire::roce::{self, ICRC_LEN};
-use crate::wire::{Error, Layer, Result, WireErrorKind, datagram, ipv4, udp};
+use crate::wire::{AddressPair, Error, Layer, Result, WireErrorKind, datagram};
 
 /// Everything below the BTH that a queue pair's frames share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRoute {
-    /// Destination and source MAC address; without them a frame starts at its IPv4 header.
+    /// Destination and source MAC address; without them a frame starts at its IP header.
     pub ethernet: Option<(Mac, Mac)>,
-    /// Source address.
-    pub src: Ipv4Addr,
-    /// Destination address.
-    pub dst: Ipv4Addr,
+    /// Source and destination address.
+    pub addresses: AddressPair,
     /// UDP source port.
     pub src_port: u16,
     /// UDP destination port.
     pub dst_port: u16,
-    /// IPv4 type of service.
+    /// IPv4 type of service, or IPv6 traffic class.
     pub tos: u8,
-    /// IPv4 time to live.
+    /// IPv4 time to live, or IPv6 hop limit.
     pub ttl: u8,
 }
 
@@ -32,12 +30,23 @@ pub const fn source_port(dest_qp: u32) -> u16 {
 }
 
 impl FrameRoute {
-    /// The profile's route to a queue pair, without Ethernet header.
-    pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, dest_qp: u32) -> FrameRoute {
+    /// The profile's route to a queue pair over IPv4, without Ethernet header.
+    pub const fn new(source: Ipv4Addr, destination: Ipv4Addr, dest_qp: u32) -> FrameRoute {
+        FrameRoute::with_addresses(AddressPair::V4 { source, destination }, dest_qp)
+    }
+
+    /// The same over IPv4 or IPv6; `None` if the addresses are of different families.
+    pub const fn from_addresses(source: IpAddr, destination: IpAddr, dest_qp: u32) -> Option<FrameRoute> {
+        match AddressPair::from_addresses(source, destination) {
+            Some(addresses) => Some(FrameRoute::with_addresses(addresses, dest_qp)),
+            None => None,
+        }
+    }
+
+    const fn with_addresses(addresses: AddressPair, dest_qp: u32) -> FrameRoute {
         FrameRoute {
             ethernet: None,
-            src,
-            dst,
+            addresses,
             src_port: source_port(dest_qp),
             dst_port: roce::PORT,
             tos: 0,
@@ -54,34 +63,29 @@ impl FrameRoute {
     pub(super) fn ethernet_header(&self) -> Option<[u8; ethernet::HEADER_LEN]> {
         self.ethernet.map(|(dst, src)| {
             let mut header = [0; ethernet::HEADER_LEN];
-            ethernet::EthernetRepr { dst, src, ethertype: ethernet::TYPE_IPV4 }.encode_into(&mut header);
+            let ethertype = match self.addresses {
+                AddressPair::V4 { .. } => ethernet::TYPE_IPV4,
+                AddressPair::V6 { .. } => ethernet::TYPE_IPV6,
+            };
+            ethernet::EthernetRepr { dst, src, ethertype }.encode_into(&mut header);
             header
         })
     }
 
-    /// Source address and port.
-    pub const fn source(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.src, self.src_port)
-    }
-
-    /// Destination address and port.
-    pub const fn destination(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.dst, self.dst_port)
-    }
-
-    /// The IPv4 and UDP headers for `len` bytes from BTH to iCRC.
-    pub(super) fn ip_udp_header(&self, len: u16) -> [u8; datagram::HEADER_LEN] {
-        datagram::header_with(self.source(), self.destination(), len.into(), self.tos, self.ttl)
+    /// Writes the IP and UDP headers for `len` bytes from BTH to iCRC to `out`, which has exactly their length.
+    pub(super) fn write_ip_udp(&self, len: u16, out: &mut [u8]) {
+        let ports = (self.src_port, self.dst_port);
+        datagram::write_header(&self.addresses, ports, len.into(), self.tos, self.ttl, out);
     }
 
     /// Length of the frame that carries `packet`.
     pub const fn buffer_len(&self, packet: &roce::RoceRepr<'_>) -> usize {
-        self.ethernet_len() + ipv4::HEADER_LEN + udp::HEADER_LEN + packet.buffer_len() + ICRC_LEN
+        self.ethernet_len() + self.addresses.datagram_header_len() + packet.buffer_len() + ICRC_LEN
     }
 
     /// Writes the whole frame that carries `packet` to the start of `buffer` and returns its length.
     ///
-    /// Fails if the buffer is too small, the frame exceeds the longest IPv4 packet, or the packet is invalid
+    /// Fails if the buffer is too small, the frame exceeds the longest packet (65,535 bytes), or the packet is invalid
     /// ([`roce::RoceRepr::encode_into`]).
     pub fn write_frame(&self, packet: &roce::RoceRepr<'_>, buffer: &mut [u8]) -> Result<usize> {
         let need = self.buffer_len(packet);
@@ -89,8 +93,9 @@ impl FrameRoute {
         let Ok(len) = u16::try_from(packet.buffer_len() + ICRC_LEN) else {
             return Err(Error::new(Layer::Roce, "payload", 0, WireErrorKind::Length(u16::MAX)));
         };
-        if len > u16::MAX - (ipv4::HEADER_LEN + udp::HEADER_LEN) as u16 {
-            return Err(Error::new(Layer::Ipv4, "total_length", 2, WireErrorKind::Length(u16::MAX)));
+        let header_len = self.addresses.datagram_header_len();
+        if usize::from(len) > datagram::PACKET_MAX - header_len {
+            return Err(Error::new(Layer::Roce, "frame", 0, WireErrorKind::Length(u16::MAX)));
         }
         let Some(out) = buffer.get_mut(..need) else {
             return Err(Error::new(
@@ -101,9 +106,9 @@ impl FrameRoute {
             ));
         };
         let (head, ip) = out.split_at_mut(self.ethernet_len());
-        let (headers, transport) = ip.split_at_mut(ipv4::HEADER_LEN + udp::HEADER_LEN);
+        let (headers, transport) = ip.split_at_mut(header_len);
         packet.encode_into(transport)?;
-        headers.copy_from_slice(&self.ip_udp_header(len));
+        self.write_ip_udp(len, headers);
         if let Some(header) = self.ethernet_header() {
             head.copy_from_slice(&header);
         }

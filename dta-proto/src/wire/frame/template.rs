@@ -4,22 +4,28 @@ use super::FrameRoute;
 use crate::crc::{crc32_update, crc32_update_masked, crc32_update_words};
 use crate::wire::error::saturating_u16;
 use crate::wire::roce::{
-    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN, Opcode, Psn,
-    RETH_LEN, Reth, Transport, pad_byte_count,
+    ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, Bth, ICRC_IPV6_MASK, ICRC_LEN, ICRC_MASK, ICRC_SEED, IMM_DT_LEN,
+    Opcode, Psn, RETH_LEN, Reth, Transport, pad_byte_count,
 };
-use crate::wire::{Error, Layer, Result, WireErrorKind, ethernet, ipv4, udp};
+use crate::wire::{AddressPair, Error, Layer, Result, WireErrorKind, datagram, ethernet, ipv4, ipv6, udp};
 
-/// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template.
-const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + 8;
+/// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template; over IPv6, the last bytes of
+/// the same.
+const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + BTH_SHARED_LEN;
+const BTH_SHARED_LEN: usize = 8;
+/// The longest start of a frame before its shared bytes: Ethernet, and what an IPv6 header has more than one of IPv4.
+const START_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN - ipv4::HEADER_LEN;
 /// The rest of the BTH: acknowledgement bit and PSN.
 const PSN_LEN: usize = 4;
 
 /// Frames of one opcode and payload length to one queue pair.
 #[derive(Clone, Debug)]
 struct FrameTemplate {
-    ethernet: Option<[u8; ethernet::HEADER_LEN]>,
+    /// What comes before `bytes`, and how much of it.
+    start: [u8; START_LEN],
+    start_len: usize,
     bytes: [u8; SHARED_LEN],
-    /// Running CRC-32 over the iCRC's eight bytes and `bytes`, masked.
+    /// Running CRC-32 over the iCRC's eight bytes and the packet to the end of `bytes`, masked.
     icrc: u32,
     payload_len: usize,
     frame_len: usize,
@@ -27,26 +33,41 @@ struct FrameTemplate {
 
 impl FrameTemplate {
     fn new(route: &FrameRoute, opcode: Opcode, dest_qp: u32, payload_len: usize) -> Result<FrameTemplate> {
-        let too_long = Error::new(Layer::Ipv4, "total_length", 2, WireErrorKind::Length(u16::MAX));
+        let too_long = Error::new(Layer::Roce, "frame", 0, WireErrorKind::Length(u16::MAX));
         let mut header = Bth::new(opcode, dest_qp, Psn::default(), false);
         header.pad = pad_byte_count(payload_len);
         let overhead = BTH_LEN + opcode.header_layout().len() + usize::from(header.pad) + ICRC_LEN;
-        let most = usize::from(u16::MAX) - ipv4::HEADER_LEN - udp::HEADER_LEN - overhead;
+        let header_len = route.addresses.datagram_header_len();
+        let most = datagram::PACKET_MAX - header_len - overhead;
         if payload_len > most {
             return Err(too_long);
         }
         let transport_len = overhead + payload_len;
         let mut bth = [0; BTH_LEN];
         header.encode_into(&mut bth);
-        let mut bytes = [0; SHARED_LEN];
-        bytes[..SHARED_LEN - 8].copy_from_slice(&route.ip_udp_header(saturating_u16(transport_len)));
-        bytes[SHARED_LEN - 8..].copy_from_slice(&bth[..8]);
+        let ethernet_len = route.ethernet_len();
+        let end = ethernet_len + header_len;
+        let mut whole = [0; START_LEN + SHARED_LEN];
+        if let Some(header) = route.ethernet_header() {
+            whole[..ethernet_len].copy_from_slice(&header);
+        }
+        route.write_ip_udp(saturating_u16(transport_len), &mut whole[ethernet_len..end]);
+        whole[end..][..BTH_SHARED_LEN].copy_from_slice(&bth[..BTH_SHARED_LEN]);
+        let mask = match route.addresses {
+            AddressPair::V4 { .. } => &ICRC_MASK,
+            AddressPair::V6 { .. } => &ICRC_IPV6_MASK,
+        };
+        let start_len = end + BTH_SHARED_LEN - SHARED_LEN;
+        let (mut start, mut bytes) = ([0; START_LEN], [0; SHARED_LEN]);
+        start[..start_len].copy_from_slice(&whole[..start_len]);
+        bytes.copy_from_slice(&whole[start_len..][..SHARED_LEN]);
         Ok(FrameTemplate {
-            ethernet: route.ethernet_header(),
+            start,
+            start_len,
             bytes,
-            icrc: crc32_update_masked(ICRC_SEED, &bytes, &ICRC_MASK),
+            icrc: crc32_update_masked(ICRC_SEED, &whole[ethernet_len..end + BTH_SHARED_LEN], mask),
             payload_len,
-            frame_len: route.ethernet_len() + ipv4::HEADER_LEN + udp::HEADER_LEN + transport_len,
+            frame_len: end + transport_len,
         })
     }
 
@@ -104,7 +125,7 @@ impl FrameTemplate {
         Ok(self.frame_len)
     }
 
-    /// The frame's bytes from its IPv4 header, if the payload has the right length.
+    /// The frame's bytes from the shared ones on, if the payload has the right length.
     #[inline(always)]
     fn begin_frame<'b>(&self, payload: &[u8], buffer: &'b mut [u8]) -> Result<&'b mut [u8]> {
         if payload.len() != self.payload_len {
@@ -114,15 +135,16 @@ impl FrameTemplate {
         let Some(out) = buffer.get_mut(..self.frame_len) else {
             return Err(self.too_small(have));
         };
-        let Some(header) = &self.ethernet else { return Ok(out) };
-        let Some((head, rest)) = out.split_first_chunk_mut() else {
-            return Err(self.too_small(have));
-        };
-        *head = *header;
+        if self.start_len == 0 {
+            return Ok(out);
+        }
+        let start = self.start.get(..self.start_len).zip(out.split_at_mut_checked(self.start_len));
+        let Some((start, (head, rest))) = start else { return Err(self.too_small(have)) };
+        head.copy_from_slice(start);
         Ok(rest)
     }
 
-    /// The frame from its IPv4 header; `None` if it does not fit.
+    /// The frame from its shared bytes on; `None` if it does not fit.
     #[inline]
     fn fill_frame<const N: usize>(
         &self,
@@ -195,7 +217,7 @@ pub struct WriteImmTemplate(FrameTemplate);
 pub struct FetchAddTemplate(FrameTemplate);
 
 impl WriteTemplate {
-    /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
+    /// A template for `payload_len` bytes. Fails if they exceed a packet.
     pub fn new(
         route: &FrameRoute,
         transport: Transport,
@@ -230,7 +252,7 @@ impl WriteTemplate {
 }
 
 impl WriteImmTemplate {
-    /// A template for `payload_len` bytes. Fails if they exceed an IPv4 packet.
+    /// A template for `payload_len` bytes. Fails if they exceed a packet.
     pub fn new(
         route: &FrameRoute,
         transport: Transport,
@@ -310,10 +332,13 @@ mod tests {
     use core::net::Ipv4Addr;
     use proptest::prelude::*;
 
-    fn routes() -> [FrameRoute; 2] {
+    fn routes() -> [FrameRoute; 4] {
         let plain = FrameRoute::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 0x11);
         let ethernet = Some((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])));
-        [plain, FrameRoute { ethernet, tos: 0x62, ttl: 3, ..plain }]
+        let ends = ["2001:db8::1", "2001:db8::2"].map(|ip| ip.parse().unwrap());
+        let ipv6 = FrameRoute::from_addresses(ends[0], ends[1], 0x11).unwrap();
+        let other = |plain| FrameRoute { ethernet, tos: 0x62, ttl: 3, ..plain };
+        [plain, other(plain), ipv6, other(ipv6)]
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The invariant CRC of RoCEv2 over IPv4.
+//! The invariant CRC of RoCEv2.
 //!
-//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IPv4 header to the end of the payload,
-//! with everything that may change on the way set to ones: TOS, TTL and header checksum of IPv4, the UDP
-//! checksum, byte 4 of the BTH. It follows the packet in little-endian order. (Annex A17; the eight bytes
+//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IP header to the end of the payload, with everything
+//! that may change on the way set to ones: TOS, TTL and header checksum of IPv4, or traffic class, flow label and hop limit
+//! of IPv6; the UDP checksum; byte 4 of the BTH. It follows the packet in little-endian order. (Annex A17; the eight bytes
 //! stand for an InfiniBand local route header.)
 
 use crate::crc::{Mask, crc32, crc32_update, crc32_update_masked};
@@ -17,18 +17,22 @@ pub(crate) const SEED: u32 = 0x2144_df1c;
 /// checksum, BTH byte 4.
 pub(crate) static MASK: Mask = Mask::with_ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
-/// The iCRC of a packet: from its IPv4 header to the end of its payload, excluding the iCRC itself.
+/// The same in a packet of IPv6: traffic class and flow label, hop limit, UDP checksum, BTH byte 4.
+pub(crate) static IPV6_MASK: Mask = Mask::with_ones_at(&[1, 2, 3, 7, 46, 47, 52]).with_low_nibble_at(0);
+
+/// The iCRC of a packet: from its IP header to the end of its payload, excluding the iCRC itself.
 ///
 /// Works on any bytes; if they are too short for the headers, only what is there is masked.
 #[inline]
 pub fn compute_icrc(packet: &[u8]) -> u32 {
     match packet.first() {
-        Some(first) if first & 0xf == 5 => crc32_update_masked(SEED, packet, &MASK),
+        Some(0x45) => crc32_update_masked(SEED, packet, &MASK),
+        Some(0x60..=0x6f) => crc32_update_masked(SEED, packet, &IPV6_MASK),
         _ => compute_irregular_icrc(packet),
     }
 }
 
-/// The same for packets with IPv4 options, or with none.
+/// The same for packets with IPv4 options, or with no version.
 #[cold]
 fn compute_irregular_icrc(packet: &[u8]) -> u32 {
     let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;
@@ -44,7 +48,7 @@ fn compute_irregular_icrc(packet: &[u8]) -> u32 {
     crc32_update(crc32_update(crc32(&[0xff; 8]), &head[..len]), rest)
 }
 
-/// Whether the last four bytes of a packet are its iCRC. The packet starts at its IPv4 header and has exactly
+/// Whether the last four bytes of a packet are its iCRC. The packet starts at its IP header and has exactly
 /// its total length.
 #[inline]
 pub fn has_valid_icrc(packet: &[u8]) -> bool {

@@ -21,7 +21,7 @@ pub use build::BthFields;
 pub(crate) use build::pad_byte_count;
 pub use eth::{ATOMIC_ETH_LEN, AtomicEth, IMM_DT_LEN, ImmDt, RETH_LEN, Reth};
 pub use icrc::{ICRC_LEN, compute_icrc, has_valid_icrc};
-pub(crate) use icrc::{MASK as ICRC_MASK, SEED as ICRC_SEED};
+pub(crate) use icrc::{IPV6_MASK as ICRC_IPV6_MASK, MASK as ICRC_MASK, SEED as ICRC_SEED};
 pub use opcode::{HeaderLayout, Opcode};
 pub use packet::{RocePacket, RoceRepr};
 pub use psn::Psn;

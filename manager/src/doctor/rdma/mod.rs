@@ -39,7 +39,6 @@ fn no_device_finding() -> Finding {
     )
 }
 
-/// Whether a device has a usable port.
 fn check_device_ports(device: &Device) -> Finding {
     let ports: Vec<String> = device
         .ports
@@ -83,7 +82,11 @@ fn check_gids(device: &Device) -> Vec<Finding> {
             match choose_gid(&port.gids, GidWish::default()) {
                 Ok(chosen) => Finding::new_ok(
                     GIDS,
-                    format!("{name}: {}; a collector takes index {}", shown.join(", "), chosen.index),
+                    format!(
+                        "{name}: {}; with --device {name}, collector and translator take index {}",
+                        shown.join(", "),
+                        chosen.index
+                    ),
                 ),
                 Err(error) => {
                     let interface = port.gids.iter().find_map(|gid| gid.interface.as_deref());
@@ -91,7 +94,7 @@ fn check_gids(device: &Device) -> Vec<Finding> {
                         GIDS,
                         format!("{name}: {error}"),
                         format!(
-                            "give its network interface an IPv4 address: ip address add ADDRESS/LENGTH dev {}",
+                            "give its network interface an IP address: ip address add ADDRESS/LENGTH dev {}",
                             interface.unwrap_or("NETDEV")
                         ),
                     )
@@ -231,11 +234,11 @@ fn check_module(root: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::Level;
-    use super::super::tree::Tree;
+    use super::super::test_machine::TestMachine;
 
     #[test]
     fn a_port_that_works_is_told_from_one_that_does_not() {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         let good = tree.finding_of_check("RDMA devices");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "rxe0: port 1 4: ACTIVE, Ethernet"));
         tree.add(&[("sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n")]);
@@ -247,28 +250,38 @@ mod tests {
             ("sys/class/infiniband/rxe0/ports/1/link_layer", "InfiniBand\n"),
         ]);
         assert!(tree.finding_of_check("RDMA devices").advice.unwrap().contains("LINK_TYPE_P1=ETH"));
-        assert!(Tree::new(&[]).finding_of_check("RDMA devices").advice.unwrap().contains("rdma link add"));
+        assert!(
+            TestMachine::new(&[]).finding_of_check("RDMA devices").advice.unwrap().contains("rdma link add")
+        );
     }
 
     #[test]
     fn the_gid_that_a_collector_takes_is_named_or_what_to_do_for_one() {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         let good = tree.finding_of_check("GIDs");
         assert_eq!(good.level, Level::Ok);
-        assert!(good.found.ends_with("index 1: 10.9.0.1 (RoCE v2); a collector takes index 1"), "{good:?}");
+        assert!(
+            good.found.ends_with(
+                "index 1: 10.9.0.1 (RoCE v2); with --device rxe0, collector and translator take index 1"
+            ),
+            "{good:?}"
+        );
         for file in ["gids/1", "gid_attrs/types/1", "gid_attrs/ndevs/1"] {
             tree.remove(&format!("sys/class/infiniband/rxe0/ports/1/{file}"));
         }
-        let ipv6 = tree.finding_of_check("GIDs");
-        assert_eq!(ipv6.level, Level::Note);
-        assert!(ipv6.advice.unwrap().ends_with("dev vrx"));
+        // The link-local address that is left is none that collector and translator take.
+        let link_local = tree.finding_of_check("GIDs");
+        assert_eq!(link_local.level, Level::Note);
+        assert!(link_local.found.contains("a global IPv6 address"), "{link_local:?}");
         tree.remove("sys/class/infiniband/rxe0/ports/1/gids");
-        assert!(tree.finding_of_check("GIDs").found.contains("none"));
+        let none = tree.finding_of_check("GIDs");
+        assert!(none.found.contains("none") && none.level == Level::Note, "{none:?}");
+        assert!(none.advice.unwrap().contains("an IP address"));
     }
 
     #[test]
     fn what_went_wrong_is_told_in_words() {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         let good = tree.finding_of_check("RDMA counters");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "rxe0: rcvd_pkts 100; sent_pkts 7"));
         tree.add(&[("sys/class/infiniband/rxe0/ports/1/hw_counters/rx_icrc_encapsulated", "4\n")]);
@@ -281,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_device_without_its_file_is_told() {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         assert_eq!(tree.finding_of_check("verbs").level, Level::Ok);
         tree.remove("dev/infiniband/uverbs0");
         assert!(tree.finding_of_check("verbs").found.contains("/dev/infiniband/uverbs0"));
@@ -291,17 +304,17 @@ mod tests {
 
     #[test]
     fn the_module_is_loaded_loadable_or_not_there() {
-        assert_eq!(Tree::with_rxe().finding_of_check("soft-RoCE").level, Level::Ok);
+        assert_eq!(TestMachine::with_rxe().finding_of_check("soft-RoCE").level, Level::Ok);
         let release = ("proc/sys/kernel/osrelease", "6.1.0-x\n");
         let listed =
             ("lib/modules/6.1.0-x/modules.dep", "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko: a.ko\n");
         assert_eq!(
-            Tree::new(&[release, listed]).finding_of_check("soft-RoCE").advice.as_deref(),
+            TestMachine::new(&[release, listed]).finding_of_check("soft-RoCE").advice.as_deref(),
             Some("modprobe rdma_rxe")
         );
         let other = ("lib/modules/6.1.0-y/modules.dep", listed.1);
         assert_eq!(
-            Tree::new(&[release, other]).finding_of_check("soft-RoCE").found,
+            TestMachine::new(&[release, other]).finding_of_check("soft-RoCE").found,
             "kernel 6.1.0-x has no rdma_rxe"
         );
     }

@@ -105,12 +105,12 @@ fn read_gid_entry(port: &Path, number: u8, index: &str) -> Option<GidEntry> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tree::Tree;
+    use super::super::super::test_machine::TestMachine;
     use super::*;
 
     #[test]
     fn devices_ports_gids_and_counters_are_read() {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         // An empty entry of the table, as the kernel shows it: zeros, and an unreadable type.
         tree.add(&[(
             "sys/class/infiniband/rxe0/ports/1/gids/2",

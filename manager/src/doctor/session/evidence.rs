@@ -1,7 +1,7 @@
 //! The evidence. Plain data, so that tests can make it up.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use dta_cli::number::format_count;
@@ -20,7 +20,7 @@ pub struct Evidence {
     /// The collector's NIC: `soft` or the RDMA device's name.
     pub device: String,
     /// The address that frames must go to.
-    pub collector: Ipv4Addr,
+    pub collector: IpAddr,
     /// The UDP port that they must go to.
     pub port: u16,
     /// The session's name, if only one was requested.

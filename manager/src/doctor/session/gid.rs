@@ -1,7 +1,5 @@
 //! Do frames go to the collector's address, and does the device still have its GID?
 
-use std::net::IpAddr;
-
 use dta_memory::nic::verbs::GidType;
 use dta_proto::counter::nic::Counter;
 
@@ -36,8 +34,7 @@ fn check_gid_table(e: &Evidence) -> Option<Finding> {
         ));
     };
     let gids = seen.gid_entries();
-    let there =
-        gids.iter().any(|gid| gid.kind == GidType::RoceV2 && gid.ip_address() == IpAddr::V4(e.collector));
+    let there = gids.iter().any(|gid| gid.kind == GidType::RoceV2 && gid.ip_address() == e.collector);
     (!there).then(|| {
         let has: Vec<String> = gids.iter().map(ToString::to_string).collect();
         let has = if has.is_empty() { "no GID at all".to_owned() } else { has.join(", ") };
@@ -68,11 +65,11 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gid_entries()).unwrap_or_default();
     let mut found = Vec::new();
     for (flow, tally) in e.counted_frames()?.flow_tallies() {
-        let entry = gids.iter().find(|gid| gid.ip_address() == IpAddr::V4(flow.destination));
+        let entry = gids.iter().find(|gid| gid.ip_address() == flow.destination);
         let to_ours = e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
         // What our translators' hosts send to other addresses of this device may be another program's.
-        let from_ours = entry.is_none()
-            && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()));
+        let from_ours =
+            entry.is_none() && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source));
         if flow.destination != e.collector && (to_ours || from_ours) {
             found.push(format!(
                 "{} from {} went to {}, {}",

@@ -17,9 +17,9 @@
 mod device;
 mod evidence;
 mod frames;
+mod gather;
 mod gid;
 mod icrc;
-mod look;
 mod neighbour;
 mod neighbours;
 mod queue_pair;
@@ -30,7 +30,7 @@ mod wire;
 
 pub use evidence::{Evidence, Nodes};
 pub use frames::{Flow, FrameCounts, Tally};
-pub use look::{LookError, LookOptions, gather_evidence};
+pub use gather::{LookError, LookOptions, gather_evidence};
 pub use neighbours::Neighbours;
 
 use dta_proto::counter::{Stage, collector};

@@ -103,7 +103,7 @@ fn parse_route(line: &str) -> Option<KernelRoute> {
 #[cfg(test)]
 #[cfg(target_endian = "little")]
 mod tests {
-    use super::super::super::tree::Tree;
+    use super::super::super::test_machine::TestMachine;
     use super::*;
 
     const ARP: &str = "IP address       HW type     Flags       HW address            Mask     Device\n\
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_way_to_an_address_is_found() {
-        let tree = Tree::new(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
+        let tree = TestMachine::new(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
         let neighbours = Neighbours::read(tree.root_path());
         let next_hop = |ip: [u8; 4]| neighbours.next_hop(ip.into());
         assert_eq!(next_hop([10, 9, 0, 2]), NextHop::Known { interface: "vrx".into() });
@@ -126,13 +126,14 @@ mod tests {
         let unasked = NextHop::Unasked { by: [10, 9, 0, 4].into(), interface: "vrx".into() };
         assert_eq!(next_hop([10, 9, 0, 4]), unasked);
         assert_eq!(next_hop([203, 0, 113, 5]), NextHop::Known { interface: "eth0".into() }, "by the gateway");
-        let nothing = Neighbours::read(Tree::new(&[]).root_path());
+        let nothing = Neighbours::read(TestMachine::new(&[]).root_path());
         assert_eq!(nothing.next_hop([10, 9, 0, 2].into()), NextHop::None);
     }
 
     #[test]
     fn other_lines_are_left_out() {
-        let tree = Tree::new(&[("proc/net/arp", "head\nnonsense\n"), ("proc/net/route", "head\nvrx zz\n")]);
+        let tree =
+            TestMachine::new(&[("proc/net/arp", "head\nnonsense\n"), ("proc/net/route", "head\nvrx zz\n")]);
         assert_eq!(Neighbours::read(tree.root_path()), Neighbours::default());
     }
 }

@@ -88,7 +88,7 @@ fn unknown_queue_pairs(e: &Evidence) -> Option<Finding> {
     }
     let ours = |flow: &Flow| {
         flow.destination == e.collector
-            && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source.into()))
+            && e.sessions.iter().any(|session| translator_ip(session) == Some(flow.source))
     };
     let known = |flow: &Flow| e.queue_pairs.iter().any(|pair| pair.qpn == flow.queue_pair);
     let frames = e.counted_frames()?;

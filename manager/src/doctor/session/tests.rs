@@ -10,7 +10,7 @@ use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce::{self, BthFields, Psn, RoceRepr};
 
 use super::super::rdma::tree;
-use super::super::tree::Tree;
+use super::super::test_machine::TestMachine;
 use super::super::{Finding, Level};
 use super::evidence::{Evidence, HostEvidence, Nodes};
 use super::{FrameCounts, Neighbours, find_causes};
@@ -85,21 +85,21 @@ const TRANSLATED: [(&str, u64); 4] = [("received", 50), ("accepted", 50), ("emit
 
 /// The evidence of a healthy collector on `rxe0`: 20 frames came and were taken.
 struct Scene {
-    tree: Tree,
+    tree: TestMachine,
     evidence: Evidence,
     frames: FrameCounts,
 }
 
 impl Scene {
     fn rxe() -> Self {
-        let tree = Tree::with_rxe();
+        let tree = TestMachine::with_rxe();
         tree.add(&[("proc/net/arp", ARP), ("proc/net/route", ROUTES)]);
         let before = tree::list_devices(tree.root_path()).pop();
         let session = session();
         let mut scene = Self {
             evidence: Evidence {
                 device: "rxe0".into(),
-                collector: COLLECTOR,
+                collector: COLLECTOR.into(),
                 port: roce::PORT,
                 asked: None,
                 all_sessions: vec![session.name.clone()],

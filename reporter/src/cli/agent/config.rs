@@ -11,7 +11,7 @@ use dta_proto::trace::HOPS;
 use dta_proto::wire::dta::PORT;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::wanted::TraceSpec;
+use super::trace_spec::TraceSpec;
 
 /// The commented configuration that `dta-reporter config --example` prints.
 pub(super) const EXAMPLE: &str = include_str!("example.toml");

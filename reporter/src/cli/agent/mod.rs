@@ -2,8 +2,8 @@
 
 mod config;
 mod service;
+mod trace_spec;
 mod traced;
-mod wanted;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use config::Config;
 use service::{AgentGrpcServer, Command};
+use trace_spec::TraceSpec;
 use traced::{AgentHost, Traced};
-use wanted::TraceSpec;
 
 use super::check::CollectorStores;
 use super::trace::send::{Sender, SenderConfig, Skew, host_name};
@@ -314,7 +314,7 @@ impl Running<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn resolve_spec(&self, trace: Option<&dta_proto::control::TraceWanted>) -> Result<TraceSpec, String> {
+    fn resolve_spec(&self, trace: Option<&dta_proto::control::TraceSettings>) -> Result<TraceSpec, String> {
         match trace {
             Some(message) => TraceSpec::of_message(message, self.config.agent.first_hop),
             None => wanted_of(&self.config),

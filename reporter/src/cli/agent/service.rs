@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow};
 use dta_proto::control::agent_server::{Agent, AgentServer};
-use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceWanted};
+use dta_proto::control::{AgentStatus, AgentStatusRequest, SetTraceRequest, TraceSettings};
 use dta_rpc::transport::standard::{self, Health};
 use dta_rpc::transport::tls::{self, ServerFiles, Validity};
 use dta_rpc::transport::{ConnectionCounters, Listen, MAX_MESSAGE, Method, ServerLimits};
@@ -24,7 +24,7 @@ const SERVICE: &str = "dta.v1.Agent";
 pub(super) enum Command {
     Status(oneshot::Sender<AgentStatus>),
     /// Trace as configured, or nothing.
-    Set(Option<TraceWanted>, oneshot::Sender<Result<AgentStatus, String>>),
+    Set(Option<TraceSettings>, oneshot::Sender<Result<AgentStatus, String>>),
     Reload,
     End,
 }

@@ -8,7 +8,7 @@ use crate::packet_trace::point::At;
 use anyhow::Result;
 use dta_proto::control::{AgentPoint, AgentStatus, Counter};
 
-use super::wanted::TraceSpec;
+use super::trace_spec::TraceSpec;
 use crate::cli::trace::send::{Sender, points_with_hops};
 use crate::trace::HostPoint;
 

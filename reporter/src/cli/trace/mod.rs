@@ -114,7 +114,6 @@ struct TracePointRow {
     sees: String,
     /// Whether it can be attached.
     can: bool,
-    /// Why not.
     why_not: Option<String>,
 }
 

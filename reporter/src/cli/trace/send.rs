@@ -155,7 +155,6 @@ pub(in crate::cli) struct Sender {
 }
 
 impl Sender {
-    /// Opens the connection to the translator.
     pub(in crate::cli) fn open(given: SenderConfig, from: &kernel::Tracer) -> Result<Self> {
         let points = points_with_hops(from.points().iter().map(|point| &point.at), given.first_hop)?;
         let options = ReportOptions { retransmittable: true, immediate: false };
@@ -185,7 +184,6 @@ impl Sender {
         self.leap = from.tai_offset();
     }
 
-    /// Processes a record of a point.
     pub(in crate::cli) fn process_record(&mut self, record: &TraceRecord) -> Result<()> {
         let time = self.to_reported_time(record.time);
         self.tracer.process_record(&TraceRecord { time, ..*record }).context("cannot build a report")

@@ -23,7 +23,6 @@ pub enum FilterError {
     Syntax {
         /// What was found; `None` = the end.
         found: Option<String>,
-        /// What is wrong with it.
         wanted: &'static str,
     },
     /// An unsupported word of the language.

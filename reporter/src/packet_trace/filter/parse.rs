@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use super::FilterError;
 use super::net::Net;
 
-/// Which end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Source,
@@ -365,7 +364,6 @@ impl<'a> Parser<'a> {
         self.peek().is_some_and(|word| !matches!(word, "and" | "or" | "&&" | "||" | ")"))
     }
 
-    /// A name, with its qualifiers.
     fn parse_named(&mut self, qualifiers: Qualifiers) -> Result<Tree, FilterError> {
         let Qualifiers { version, protocol, ends, of } = qualifiers;
         let unknown = of.is_none();

@@ -306,7 +306,6 @@ const OF_TRACEPOINTS: [(AttachmentKind, &str); 5] = [
     (AttachmentKind::Consume, "consume_skb"),
 ];
 
-/// The kind of a tracepoint, if there is a program for it.
 pub(super) fn kind_of_tracepoint(name: &str) -> Option<u16> {
     OF_TRACEPOINTS.iter().find(|(_, of)| *of == name).map(|(kind, _)| *kind as u16)
 }

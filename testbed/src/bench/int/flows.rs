@@ -1,25 +1,21 @@
 //! Flow exports, from datagram to memory on one core. The floor is decoding the same datagrams.
-//!
-//! The translator's time is that of the work alone, so that it writes as many sums in a share of the work as if it did
-//! nothing else.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use dta_memory::reader::key_increment;
+use dta_memory::reader::flow_scan::tally_flows;
+use dta_proto::flow_query::{FlowQuestion, FlowSum, FlowSums};
 use dta_proto::flow_record::FlowRecord;
 use dta_proto::key::Flow;
 use dta_proto::program::Primitive;
-use dta_proto::telemetry;
 use dta_telemetry::flows::emit::{self, FIELDS};
 use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::reports::{ArrivalTime, Rules};
 
 use super::super::harness::{Rates, Scale, Share, measure_shares, pin_to_current_cpu, thread_cpu_time};
-use super::world::{COUNTERS, World};
+use super::world::{RECORD_STORE, World};
 
 const FLOWS: u32 = 100_000;
 /// Records of a datagram, datagrams of a batch, batches of a call.
@@ -29,13 +25,12 @@ const BATCHES: usize = 25;
 const SHARE: u32 = RECORDS * (BATCH * BATCHES) as u32;
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// A datagram, and how often it was sent.
-pub(super) type Datagram = (Vec<u8>, u64);
-
 /// All flows, once, and where a datagram has its number.
 pub(super) struct FlowExportTraffic {
-    datagrams: Vec<Datagram>,
+    datagrams: Vec<Vec<u8>>,
     number_at: usize,
+    /// Where its records have their sources, if each record is to be of a flow of its own.
+    sources_at: Vec<usize>,
     /// Packets and bytes that a record stands for.
     counts: [u64; 2],
     next: usize,
@@ -63,8 +58,8 @@ fn packet_prefix(flow: &Flow) -> Vec<u8> {
 impl FlowExportTraffic {
     fn new(number_at: usize, counts: [u64; 2], datagram: impl Fn(&[Flow]) -> Vec<u8>) -> FlowExportTraffic {
         let flows: Vec<_> = (0..FLOWS).map(flow_from_number).collect();
-        let datagrams = flows.chunks(RECORDS as usize).map(|flows| (datagram(flows), 0)).collect();
-        FlowExportTraffic { datagrams, number_at, counts, next: 0, sent: 0 }
+        let datagrams = flows.chunks(RECORDS as usize).map(datagram).collect();
+        FlowExportTraffic { datagrams, number_at, sources_at: Vec::new(), counts, next: 0, sent: 0 }
     }
 
     pub(super) fn with_netflow() -> FlowExportTraffic {
@@ -78,6 +73,19 @@ impl FlowExportTraffic {
         })
     }
 
+    /// NetFlow v9, each record of a new flow.
+    fn with_distinct_flows() -> FlowExportTraffic {
+        let mut traffic = FlowExportTraffic::with_netflow();
+        let first = &traffic.datagrams[0];
+        let source_at = |number: u32| {
+            let wanted = (0x0a00_0000 | number).to_be_bytes();
+            first.windows(4).position(|bytes| bytes == wanted)
+        };
+        traffic.sources_at = (0..RECORDS).filter_map(source_at).collect();
+        assert_eq!(traffic.sources_at.len(), RECORDS as usize, "a record has no source address");
+        traffic
+    }
+
     fn with_sflow() -> FlowExportTraffic {
         FlowExportTraffic::new(16, [1000, 1_500_000], |flows| {
             let sample = |flow: &Flow| {
@@ -88,15 +96,18 @@ impl FlowExportTraffic {
         })
     }
 
-    pub(super) fn make_ready(&mut self) -> &[Datagram] {
+    pub(super) fn make_ready(&mut self) -> &[Vec<u8>] {
         let len = BATCH * BATCHES;
         if self.next + len > self.datagrams.len() {
             self.next = 0;
         }
         let ready = &mut self.datagrams[self.next..self.next + len];
-        for (datagram, times) in &mut *ready {
-            *times += 1;
+        for datagram in &mut *ready {
             datagram[self.number_at..self.number_at + 4].copy_from_slice(&self.sent.to_be_bytes());
+            for (record, at) in (0..).zip(&self.sources_at) {
+                let flow = self.sent.wrapping_mul(RECORDS).wrapping_add(record);
+                datagram[*at..at + 4].copy_from_slice(&flow.to_be_bytes());
+            }
             self.sent = self.sent.wrapping_add(1);
         }
         self.next += len;
@@ -104,6 +115,12 @@ impl FlowExportTraffic {
     }
 }
 
+/// NetFlow v9, each record of a new flow.
+pub(crate) fn bench_distinct_flows(scale: &Scale) -> anyhow::Result<Rates> {
+    run(scale, FlowExportTraffic::with_distinct_flows)
+}
+
+/// NetFlow v9.
 pub(crate) fn bench_netflow(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FlowExportTraffic::with_netflow)
 }
@@ -114,41 +131,24 @@ pub(crate) fn bench_sflow(scale: &Scale) -> anyhow::Result<Rates> {
 
 fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rates> {
     pin_to_current_cpu();
-    // With room for four times as many as there are, so that few buckets are full.
-    let rules = Rules { keys: 16 * FLOWS as usize, trails: 4 * FLOWS as usize, ..Rules::default() };
-    let wait = rules.count_wait;
-    let world = RefCell::new(World::new(rules, FLOWS as usize, FLOWS as usize)?);
+    let world = RefCell::new(World::new(Rules::default(), 1 << 10, 1 << 10)?);
     let [decoder, other] = [(); 2].map(|()| RefCell::new(Decoder::new(DecoderOptions::default())));
     let [traffic, same] = [(); 2].map(|()| RefCell::new(traffic()));
-    let timed = |traffic: &RefCell<FlowExportTraffic>, take: &mut dyn FnMut(&[Datagram])| -> Share {
+    let timed = |traffic: &RefCell<FlowExportTraffic>, take: &mut dyn FnMut(&[Vec<u8>])| -> Share {
         let mut traffic = traffic.borrow_mut();
         let ready = traffic.make_ready();
         let start = thread_cpu_time();
         ready.chunks(BATCH).for_each(take);
         (SHARE.into(), thread_cpu_time().saturating_sub(start).max(Duration::from_nanos(1)))
     };
-    let now = Cell::new(0);
     let work = || {
         let mut world = world.borrow_mut();
-        world.clock = Some(now.get());
-        let share = timed(&traffic, &mut |batch| world.take_exports(&mut decoder.borrow_mut(), batch));
-        now.set(now.get() + share.1.as_nanos() as u64);
-        share
+        timed(&traffic, &mut |batch| world.take_exports(&mut decoder.borrow_mut(), batch))
     };
-    // Before the clock starts, every flow is new once, and sums are written as they will be later.
-    for _ in 0..4 * FLOWS / SHARE {
-        work();
-        now.set(now.get() + wait * u64::from(SHARE) / u64::from(FLOWS));
-    }
-    let increments = || {
-        let world = world.borrow();
-        world.engine.engine_counters().primitives[Primitive::KeyIncrement.index()].received
-    };
-    let (began, before) = (now.get(), increments());
     let rates = measure_shares(scale, work, |_| {
         timed(&same, &mut |batch| {
             let mut decoder = other.borrow_mut();
-            for (datagram, _) in batch {
+            for datagram in batch {
                 let from = (EXPORTER, 2055).into();
                 decoder.decode_datagram(ArrivalTime::default(), from, datagram, |exported| {
                     _ = black_box(exported)
@@ -156,15 +156,11 @@ fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rate
             }
         })
     });
-    // A sum waits for two waiting times at most.
-    let waits = (now.get() - began) as f64 / (2 * wait) as f64;
-    let (least, written) = (3.0 * f64::from(FLOWS) * waits, increments() - before);
-    anyhow::ensure!(written as f64 > 0.8 * least, "{written} of {least:.0} increments were made in the time");
     check_records_in_memory(&mut world.borrow_mut(), &traffic.borrow(), &decoder.borrow())?;
     Ok(rates)
 }
 
-/// Every record was counted, and is in memory.
+/// Every record was appended, and as many of them as the ring holds are in memory.
 pub(super) fn check_records_in_memory(
     world: &mut World,
     traffic: &FlowExportTraffic,
@@ -175,29 +171,30 @@ pub(super) fn check_records_in_memory(
     let sent = u64::from(traffic.sent) * u64::from(RECORDS);
     let gaps: u64 = decoder.source_gaps().map(|(_, counters)| counters.gaps).sum();
     anyhow::ensure!(
-        (told.records, told.counted, gaps) == (sent, sent, 0),
-        "{sent} records were sent, {} taken, {} counted, {gaps} gaps",
+        (told.records, told.appended, gaps) == (sent, sent, 0),
+        "{sent} records were sent, {} taken, {} appended, {gaps} gaps",
         told.records,
-        told.counted
+        told.appended
     );
-    let counters = world.engine.engine_counters();
-    let accepted: u64 = counters.primitives.iter().map(|of| of.accepted).sum();
+    let counters = &world.engine.engine_counters().primitives[Primitive::Append.index()];
     anyhow::ensure!(
-        counters.received == accepted,
-        "{accepted} of {} primitives were taken",
-        counters.received
+        (counters.received, counters.accepted, counters.emitted) == (sent, sent, sent),
+        "of {sent} records, {} were taken and {} sent",
+        counters.accepted,
+        counters.emitted
     );
-    // A record counts as one, too.
-    let [packets, bytes] = traffic.counts;
-    let (all, incremented) = (sent * (1 + packets + bytes), world.incremented()?);
-    anyhow::ensure!(incremented == all, "{incremented} is in memory of {all} records, packets and bytes");
-    let reader = key_increment::KeyIncrementReader::new(world.store_by_id(COUNTERS)?)
-        .context("not a store of counters")?;
-    let keys: Vec<_> = (0..FLOWS).map(|number| telemetry::bytes_key(&flow_from_number(number))).collect();
-    let mut counted = vec![0; keys.len()];
-    reader.query_keys(&keys, &mut counted)?;
-    let flows = traffic.datagrams.iter().flat_map(|(_, times)| [times * bytes; RECORDS as usize]);
-    let short = counted.iter().zip(flows).filter(|(counted, bytes)| *counted < bytes).count();
-    anyhow::ensure!(short == 0, "of {short} flows, bytes are missing in memory");
+    let store = world.store_by_id(RECORD_STORE)?;
+    let (tally, scanned) = tally_flows(store, &FlowQuestion::default(), false, 1)?;
+    let FlowSums { bytes, packets, flows } = tally.rank_groups(FlowSum::Bytes, 1).total;
+    let batches = counters.operations.min(world.record_ring()?);
+    let of_record = traffic.counts.map(|count| count * flows);
+    anyhow::ensure!(
+        scanned.batches == batches && scanned.torn + scanned.missing == 0 && [packets, bytes] == of_record,
+        "{batches} batches were to be in memory; found {scanned:?} with {flows} records of {packets} packets and {bytes} bytes"
+    );
+    anyhow::ensure!(
+        flows == sent || counters.operations > batches,
+        "{flows} of {sent} records are in memory"
+    );
     Ok(())
 }

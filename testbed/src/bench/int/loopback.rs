@@ -4,7 +4,7 @@
 //!
 //! No more datagrams are in flight than the socket holds.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use crate::programmed::programmed;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use dta_dataplane::{Engine, EngineOutput};
 use dta_link::bare::BareReceiver;
 use dta_link::shared_ring::join_ring;
-use dta_link::{Link, UdpConfig, UdpLink};
+use dta_link::{IntakeOpener, Link, UdpConfig, UdpLink};
 use dta_memory::nic::soft::{SoftNic, SoftNicConfig};
 use dta_memory::nic::{Endpoint, Nic as _};
 use dta_memory::region::RegionOptions;
@@ -103,10 +103,15 @@ impl LoopbackTranslator {
         let mut roce = RoceLink::from_udp_link(link);
         let peer = Endpoint { port: requester.port(), ..Endpoint::new((*requester.ip()).into()) };
         roce.add_ring(join_ring(&nic.offer_ring(&peer).context("the NIC has no ring")?, at)?);
-        let listener = IntListener { listen: HERE.into(), settings: IntSettings::default() };
-        let int =
-            IntSide::open(&[listener], &IntStores::default(), of.telemetry_rules(), &FlowTable::default())?;
-        let mut int = int.context("there is no listener")?;
+        let listener = IntListener {
+            listen: SocketAddr::from(HERE).into(),
+            settings: IntSettings::default(),
+            drops_unchanged: false,
+        };
+        let (names, flows) = (IntStores::default(), FlowTable::default());
+        let (rules, mut interfaces) = (of.telemetry_rules(), IntakeOpener::default());
+        let mut int = IntSide::open_for_workers(&[listener], &names, &rules, &flows, 1, &mut interfaces)?;
+        let mut int = int.pop().context("there is no listener")?;
         int.resolve_stores(&program);
         Ok(LoopbackTranslator {
             int,
@@ -127,7 +132,7 @@ impl LoopbackTranslator {
     /// Receives datagrams and sends what they become; waits if there are none. Returns how many came.
     fn poll_datagrams(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
-        let received = self.int.take(now, &mut self.engine, &mut self.out)?;
+        let received = self.int.receive_datagrams(now, &mut self.engine, None, &mut self.out)?;
         self.int.write_due_counts(now, self.engine.queue_headroom(), &mut self.engine, &mut self.out);
         let answers = self.exchange_frames()?;
         if received + answers == 0 {

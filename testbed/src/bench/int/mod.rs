@@ -33,6 +33,7 @@ use super::{BenchCase, BenchRun, Beside};
 use floor::Floor;
 pub use show::render_figures;
 use traffic::IntTraffic;
+pub(super) use traffic::report_bytes;
 use world::{VALUES, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,7 +103,8 @@ fn vary_hop_stack(stack: &mut [u8], as_made: &[u8], turn: usize, number: u32) {
     }
 }
 
-fn report_bytes(flow: usize, hops: usize) -> Vec<u8> {
+/// The payload of a report of a flow through these many hops, with all fields.
+pub(in crate::bench) fn report_bytes(flow: usize, hops: usize) -> Vec<u8> {
     let hop = |place: usize| Hop {
         switch: Some((1 + 10 * place + flow % 10) as u32),
         ports: [Some((flow / 10 % 32) as u16), Some((flow % 32) as u16)],

@@ -12,22 +12,24 @@ use dta_memory::nic::soft::{Responder, ResponderConfig};
 use dta_memory::region::RegionOptions;
 use dta_memory::store::Store;
 use dta_proto::batch::PacketBatch;
-use dta_proto::layout::key_increment;
+use dta_proto::flow_record;
 use dta_proto::program::{Program, Transport, diff_programs};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::telemetry::{ENTRY_LEN, PATH_LEN, VALUE_LEN, list, store};
 use dta_proto::wire::dta::DtaBody;
 use dta_telemetry::flows::Decoder;
 use dta_telemetry::int::IntSettings;
-use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Rules, StoreIds, Telemetry};
-
-use super::flows::Datagram;
+use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, RecordStore, Rules, StoreIds, Telemetry};
 
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// The value store: see [`StoreIds`].
 pub(super) const VALUES: u16 = 17;
 pub(super) const COUNTERS: u16 = 19;
+pub(super) const RECORD_STORE: u16 = 21;
+/// Batches of a list of flow records.
+const RECORD_RING: u64 = 1 << 12;
+const RECORD_LISTS: u32 = 4;
 const STORES: StoreIds = StoreIds {
     paths: Some(16),
     values: Some(VALUES),
@@ -97,13 +99,24 @@ pub(super) fn store_specs(flows: usize, values: usize) -> Vec<StoreSpec> {
             store::COUNTERS,
             StoreKind::KeyIncrement { slots: slots(flows, 1 << 18), redundancy: 2, replicas: 1 },
         ),
+        (
+            RECORD_STORE,
+            flow_record::STORE,
+            StoreKind::Append {
+                lists: RECORD_LISTS,
+                ring: RECORD_RING,
+                batch_len: 1024,
+                entry_len: flow_record::ENTRY_LEN as u8,
+                notify: false,
+            },
+        ),
     ];
     kinds.map(|(id, name, kind)| StoreSpec { id, name: name.into(), kind }).into()
 }
 
 /// Queue pairs from the first of two endpoints to the NIC at the second.
 pub(super) fn queue_pairs_between([translator, nic]: [SocketAddrV4; 2]) -> Pairs {
-    Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, receives: 0 }
+    Pairs { translator, nic, writes: Transport::Uc, start_psn: 0, local_qpns: [0x111, 0x112], receives: 0 }
 }
 
 /// A data plane with this program.
@@ -119,7 +132,7 @@ impl World {
     pub(super) fn new(rules: Rules, flows: usize, values: usize) -> anyhow::Result<World> {
         let responder = RefCell::new(Responder::new(ResponderConfig {
             device: "bench".into(),
-            ip: COLLECTOR,
+            ip: COLLECTOR.into(),
             port: ROCE_PORT,
             mtu: 1024,
             max_dest_rd_atomic: 16,
@@ -134,6 +147,7 @@ impl World {
         let (responder, engine) = (responder.into_inner(), engine_of(&program)?);
         let mut telemetry = Telemetry::new(rules);
         telemetry.set_stores(STORES);
+        telemetry.set_record_store(RecordStore { id: RECORD_STORE, lists: (0..RECORD_LISTS).collect() });
         let answers = responder.answer_batch(ANSWERS);
         Ok(World {
             telemetry,
@@ -159,15 +173,15 @@ impl World {
             let datagram = batch.udp_datagram(index)?;
             Some((IpAddr::V4(*datagram.source().ip()), datagram.payload()))
         });
-        self.telemetry.ingest_all(at, datagrams, settings, &mut self.made);
+        self.telemetry.ingest_all(at, datagrams, settings, None, &mut self.made);
         self.execute_primitives(now);
     }
 
     /// From datagrams of an exporter to memory.
-    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Datagram]) {
+    pub(super) fn take_exports(&mut self, decoder: &mut Decoder, datagrams: &[Vec<u8>]) {
         let now = self.now();
         let at = ArrivalTime { now, wall: 1_700_000_000_000_000_000 + now };
-        for (datagram, _) in datagrams {
+        for datagram in datagrams {
             decoder.decode_datagram(at, (TRANSLATOR, 2055).into(), datagram, |exported| match exported {
                 Ok(exported) => self.telemetry.ingest_exported(at, &exported, &mut self.made),
                 Err(reason) => self.telemetry.drop_record(reason),
@@ -245,6 +259,7 @@ impl World {
     }
 
     /// The sum of all increments that are in memory.
+    #[cfg(test)]
     pub(super) fn incremented(&self) -> anyhow::Result<u64> {
         let store = self.store_by_id(COUNTERS)?;
         let StoreKind::KeyIncrement { slots, redundancy, .. } = store.spec.kind else {
@@ -252,10 +267,15 @@ impl World {
         };
         let mut sum = 0;
         for slot in 0..slots {
-            sum += store.region.load_u64(key_increment::counter_offset(slot))?;
+            sum += store.region.load_u64(dta_proto::layout::key_increment::counter_offset(slot))?;
         }
         // Every increment is in each copy.
         Ok(sum / u64::from(redundancy))
+    }
+
+    /// Batches of a list of flow records that memory holds: one exporter has one list.
+    pub(super) fn record_ring(&self) -> anyhow::Result<u64> {
+        Ok(self.store_by_id(RECORD_STORE)?.spec.element_count() / u64::from(RECORD_LISTS))
     }
 
     pub(super) fn store_by_id(&self, id: u16) -> anyhow::Result<&Store> {

@@ -1,6 +1,6 @@
 //! What is measured, and its frames.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use dta_memory::nic::{Access, Purpose, QueuePairInfo, Registration, Transport};
@@ -131,8 +131,7 @@ impl VethCase {
                         batch.push_frame(&buffer[..len], 0).context("a frame")?;
                         continue;
                     };
-                    let destination = SocketAddrV4::new(to.ip, roce::PORT);
-                    let addresses = Addresses { source: route.source(), destination, runs };
+                    let addresses = Addresses::from_route(&route, runs);
                     batch.add_datagram(len, addresses, 0).copy_from_slice(&buffer[..len]);
                 }
                 Ok(batch)
@@ -184,7 +183,7 @@ mod tests {
             let region = Arc::new(region);
             let mut responder = Responder::new(ResponderConfig {
                 device: "test".into(),
-                ip: near,
+                ip: near.into(),
                 port: roce::PORT,
                 mtu: 1024,
                 max_dest_rd_atomic: 16,

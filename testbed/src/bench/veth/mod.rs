@@ -14,17 +14,20 @@
 mod case;
 mod cpu;
 mod pair;
+mod posting;
 mod show;
 mod turn;
 
-use crate::ground::NicKind;
+use crate::ground::{FrameSender, NicKind};
 use dta_link::SocketKind;
 use serde::Serialize;
 
 pub use case::{CASES, VethCase};
+pub use posting::POSTING_CASES;
 pub use show::render_figures;
 
 use pair::VethPair;
+use posting::OperationCost;
 use turn::{Measured, Turn};
 
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +45,10 @@ impl Length {
     pub const QUICK: Self = Self { frames: 1 << 12, turns: 1 };
 }
 
-/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe`, `CASE.xdp/soft` or `CASE.runs/plain` for comparisons; `xdp` is
-/// the software NIC with both ends on AF_XDP, `runs` and `plain` are soft-RoCE, which gets frames by UDP sockets.
+/// One figure. Names are `CASE.NIC`, and `CASE.soft/rxe`, `CASE.xdp/soft`, `CASE.runs/plain` or `CASE.posted/frames`
+/// for comparisons; `xdp` is the software NIC with both ends on AF_XDP, `runs` and `plain` are soft-RoCE, which gets
+/// frames by UDP sockets. `posted` and `frames` are a translator's engine and link; the CPU time of
+/// `all-posted/all-frames` is the whole machine's, and without `all` that of tasks alone, without softirqs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VethFigure {
     pub name: String,
@@ -81,8 +86,14 @@ impl VethFigure {
     }
 }
 
+/// Names of the cases with a NIC.
+pub fn case_names(nic: NicKind) -> impl Iterator<Item = &'static str> {
+    let posting: &[_] = if nic == NicKind::Rxe { &POSTING_CASES } else { &[] };
+    CASES.iter().map(|case| case.name).chain(posting.iter().map(|case| case.name))
+}
+
 /// Measures the cases whose names satisfy `wanted`: with `NicKind::Rxe` both NICs, with `NicKind::Soft` only the
-/// software NIC. Needs root: it makes a veth pair, and removes it afterwards. Calls `progress` with the next case.
+/// software NIC. Needs root: it makes a veth pair, and removes it afterwards. Calls `progress` with what comes next.
 ///
 /// # Errors
 /// The pair or the device cannot be made, a NIC refuses, or frames did not land.
@@ -90,7 +101,7 @@ pub fn run(
     nic: NicKind,
     length: &Length,
     wanted: impl Fn(&str) -> bool,
-    mut progress: impl FnMut(&VethCase),
+    mut progress: impl FnMut(&str),
 ) -> anyhow::Result<Vec<VethFigure>> {
     super::harness::pin_to_current_cpu();
     let pair = VethPair::set_up()?;
@@ -100,7 +111,7 @@ pub fn run(
     let mut turn = Turn::new(&pair, length.frames)?;
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| wanted(case.name)) {
-        progress(case);
+        progress(case.what);
         let (mut sender, mut soft) = (Measured::MAX, Measured::MAX);
         // The NIC that the software NIC is compared with, and the cost of sending alone there.
         let (mut other_sender, mut other) = (Measured::MAX, Measured::MAX);
@@ -145,6 +156,21 @@ pub fn run(
                 push("xdp/soft", "ops/s", rate(other), rate(soft));
                 push("xdp/soft", "ns/op", other.busy, soft.busy);
             }
+        }
+    }
+    for case in POSTING_CASES.iter().filter(|case| nic == NicKind::Rxe && wanted(case.name)) {
+        progress(case.what);
+        let (mut posted, mut frames) = (OperationCost::MAX, OperationCost::MAX);
+        for _ in 0..length.turns {
+            frames = frames.min_with(posting::measure(case, FrameSender::Soft, length.frames)?);
+            posted = posted.min_with(posting::measure(case, FrameSender::Rxe, length.frames)?);
+        }
+        for (name, posted, frames) in
+            [("posted/frames", posted.tasks, frames.tasks), ("all-posted/all-frames", posted.all, frames.all)]
+        {
+            let name = format!("{}.{name}", case.name);
+            rows.push(VethFigure::new(name.clone(), "ops/s", 1e9 / posted.took, 1e9 / frames.took));
+            rows.push(VethFigure::new(name, "ns/op", posted.busy, frames.busy));
         }
     }
     Ok(rows)

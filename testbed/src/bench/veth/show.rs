@@ -10,7 +10,9 @@ const METHOD: &str = "\
 CPU time of a frame: the whole machine's, less that of sending the same frames
 to an Ethernet address that nobody has (sender alone); in xdp/soft and
 runs/plain, with it. xdp: both ends by AF_XDP; soft: both by AF_PACKET.
-runs/plain: rxe, UDP sockets. Every frame landed.";
+runs/plain: rxe, UDP sockets. posted/frames: a translator's engine and link,
+to rxe by work requests or raw frames; CPU time without softirqs, and, where
+it says all, with them. Every frame landed.";
 
 /// A table, and how its figures were measured.
 pub fn render_figures(rows: &[VethFigure], look: OutputStyle) -> String {

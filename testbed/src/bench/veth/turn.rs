@@ -11,7 +11,7 @@ use dta_memory::nic::verbs::{self, GidWish, VerbsOptions};
 use dta_memory::nic::{Endpoint, Nic, QueuePairInfo, QueuePairRequest, Registration};
 use dta_memory::region::{Region, RegionOptions};
 use dta_proto::batch::PacketBatch;
-use dta_proto::wire::frame::FrameRoute;
+use dta_proto::wire::frame::source_port;
 use dta_proto::wire::roce;
 
 use super::case::{BURST, By, Destination, VethCase};
@@ -95,7 +95,7 @@ impl Turn<'_> {
             far.run_inside(|| {
                 let mut link = UdpLink::open(&config)?;
                 // Sockets stay where they were made.
-                link.open_source(FrameRoute::new(FAR_IP, NEAR_IP, qpn).source())?;
+                link.open_source(SocketAddrV4::new(FAR_IP, source_port(qpn)))?;
                 ensure!(link.run_use() == RunUse { send: runs, receive: runs }, "{}", link.run_use());
                 Ok(link)
             })
@@ -211,6 +211,6 @@ fn send(
         best = best.min(begun.elapsed().as_nanos() as f64 / frames as f64);
     }
     // Idle time is counted in hundredths of a second: enough for a turn, not for a stretch.
-    let (took, busy) = start.elapsed_until(&Moment::now()?);
-    Ok(Measured { took: best, busy: best * busy.as_secs_f64() / took.as_secs_f64() })
+    let cpu = start.cpu_time_until(&Moment::now()?);
+    Ok(Measured { took: best, busy: best * cpu.busy.as_secs_f64() / cpu.took.as_secs_f64() })
 }

@@ -1,20 +1,21 @@
-//! Answers: ACKs, NAKs, atomic acknowledgements and READ responses, as whole IPv4 packets.
+//! Answers: ACKs, NAKs, atomic acknowledgements and READ responses, as whole IP packets.
 
 use std::net::SocketAddrV4;
 
 use dta_proto::batch::{Addresses, PacketBatch};
-use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{AETH_LEN, Aeth, BTH_LEN, Bth, ICRC_LEN, Opcode, Psn, Syndrome, compute_icrc};
+use dta_proto::wire::{AddressPair, datagram, ipv6, udp};
 
-/// Bytes of an answer around its payload: IPv4, UDP, BTH, the larger of AETH and AtomicAckETH, pad and iCRC.
-pub(super) const OVERHEAD: usize = datagram::HEADER_LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
+/// Most bytes of an answer around its payload: IPv6, UDP, BTH, AETH and AtomicAckETH, pad and iCRC.
+pub(super) const OVERHEAD: usize = ipv6::HEADER_LEN + udp::HEADER_LEN + BTH_LEN + 12 + 3 + ICRC_LEN;
 
 /// Where an answer goes, and which request it answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReturnPath {
-    /// The address and port that the request was sent to.
-    pub(super) from: SocketAddrV4,
-    pub(super) to: SocketAddrV4,
+    /// The address that the request was sent to, and the peer's.
+    pub(super) addresses: AddressPair,
+    /// The port that it was sent to, and the peer's.
+    pub(super) ports: (u16, u16),
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,
     /// Whether the peer takes answers in runs.
@@ -37,19 +38,15 @@ pub(super) fn push(
 ) -> bool {
     let (payload_len, fill) = payload;
     let pad = payload_len.wrapping_neg() & 3;
-    let start = datagram::HEADER_LEN
-        + BTH_LEN
-        + if aeth.is_some() { AETH_LEN } else { 0 }
-        + if before.is_some() { 8 } else { 0 };
+    let head = path.addresses.datagram_header_len();
+    let start =
+        head + BTH_LEN + if aeth.is_some() { AETH_LEN } else { 0 } + if before.is_some() { 8 } else { 0 };
     let covered = start + payload_len + pad;
     let Some(slot) = out.next_slot().and_then(|slot| slot.get_mut(..covered + ICRC_LEN)) else {
         return false;
     };
-    slot[..datagram::HEADER_LEN].copy_from_slice(&datagram::encode_header(
-        path.from,
-        path.to,
-        covered + ICRC_LEN - datagram::HEADER_LEN,
-    ));
+    let udp_payload = covered + ICRC_LEN - head;
+    datagram::write_header(&path.addresses, path.ports, udp_payload, 0, 64, &mut slot[..head]);
     let mut bth = Bth::new(opcode, path.peer_qpn, psn, false);
     // As the kernel's responder does.
     bth.migreq = false;
@@ -69,12 +66,19 @@ pub(super) fn push(
         headers[len..len + 8].copy_from_slice(&before.to_be_bytes());
         len += 8;
     }
-    slot[datagram::HEADER_LEN..start].copy_from_slice(&headers[..len]);
+    slot[head..start].copy_from_slice(&headers[..len]);
     fill(&mut slot[start..start + payload_len]);
     slot[start + payload_len..covered].fill(0);
     let crc = compute_icrc(&slot[..covered]);
     slot[covered..].copy_from_slice(&crc.to_le_bytes());
-    let addresses = Addresses { source: path.from, destination: path.to, runs: path.runs };
+    let addresses = match path.addresses {
+        AddressPair::V4 { source, destination } => Some(Addresses {
+            source: SocketAddrV4::new(source, path.ports.0),
+            destination: SocketAddrV4::new(destination, path.ports.1),
+            runs: path.runs,
+        }),
+        AddressPair::V6 { .. } => None,
+    };
     out.commit_datagram(covered + ICRC_LEN, addresses, 0);
     if let Some(ethernet) = &path.ethernet {
         out.set_ethernet(out.len() - 1, ethernet);
@@ -82,7 +86,6 @@ pub(super) fn push(
     true
 }
 
-/// Writes an ACK or NAK.
 pub(super) fn push_ack(
     out: &mut PacketBatch,
     path: &ReturnPath,

@@ -82,7 +82,7 @@ impl CounterFile {
         let unreadable = |error| mismatch_error(path, format!("{error}"));
         region.read(0, &mut bytes).map_err(unreadable)?;
         let old = if bytes[..8] == [0; 8] && !bytes[8..HEADER].iter().any(|&b| b != 0) {
-            region.tell_blank();
+            region.warn_of_blank();
             Vec::new()
         } else {
             parse_counters(&bytes, path)?
@@ -141,9 +141,6 @@ impl CounterFile {
     }
 
     /// One counter of a file, to be read repeatedly; `None` if the file does not have it.
-    ///
-    /// # Errors
-    /// As [`CounterFile::read`].
     pub fn watch_counter(path: &Path, name: &str) -> Result<Option<CounterWatch>, CounterFileError> {
         let (_, counters) = CounterFile::read(path)?;
         let Some(index) = counters.iter().position(|(found, _)| found == name) else { return Ok(None) };
@@ -164,7 +161,6 @@ impl CounterFile {
     }
 }
 
-/// One counter of a file in which a process counts.
 #[derive(Debug)]
 pub struct CounterWatch {
     file: std::fs::File,
@@ -173,9 +169,6 @@ pub struct CounterWatch {
 
 impl CounterWatch {
     /// Its current number.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn load(&self) -> std::io::Result<u64> {
         let mut number = [0; 8];
         self.file.read_exact_at(&mut number, self.at)?;

@@ -1,7 +1,5 @@
 //! Verdicts: what a request does on an RC or UC queue pair, and the answer to it.
 
-use std::net::SocketAddrV4;
-
 use dta_proto::batch::PacketBatch;
 use dta_proto::wire::roce::{self, Aeth, NakCode, Opcode, Psn, Syndrome};
 
@@ -10,7 +8,7 @@ use super::counter::{Counter, NicCounts};
 use super::keys::{Keys, RegisteredRegion};
 use super::queue_pair::{PassiveQueuePair, Resource, WriteMessage};
 use super::request::Request;
-use super::responder_config::ResponderConfig;
+use super::responder::ResponderConfig;
 use crate::nic::{Immediate, QueuePairState, Transport};
 
 /// RNR timer code of 0.64 ms (InfiniBand specification 1.4, 9.7.5.2.8), the usual argument of `ibv_modify_qp`.
@@ -427,8 +425,8 @@ impl Execution<'_> {
             answer
         });
         ReturnPath {
-            from: SocketAddrV4::new(self.config.ip, self.config.port),
-            to: SocketAddrV4::new(qp.peer_ip, qp.request.peer.port),
+            addresses: qp.ends,
+            ports: (self.config.port, qp.request.peer.port),
             peer_qpn: qp.request.peer_qpn,
             runs: qp.request.peer.runs,
             ethernet,

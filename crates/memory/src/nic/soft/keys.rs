@@ -84,7 +84,6 @@ impl Keys {
         self.entries.get(place)?.as_ref()
     }
 
-    /// The registration of an rkey.
     #[inline(always)]
     pub(super) fn get(&self, rkey: u32) -> Option<&RegisteredRegion> {
         self.find_region(rkey).map(|(_, entry)| entry)

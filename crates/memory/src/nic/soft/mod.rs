@@ -20,7 +20,6 @@ mod queue_pair;
 mod refused;
 mod request;
 pub mod responder;
-mod responder_config;
 mod steering;
 mod thread;
 
@@ -30,4 +29,4 @@ pub use nic::{MAX_THREADS, SoftNic, SoftNicConfig};
 pub use packets::Packets;
 pub use refused::RefusedRequest;
 pub use responder::Responder;
-pub use responder_config::ResponderConfig;
+pub use responder::ResponderConfig;

@@ -3,7 +3,7 @@
 //! A queue pair belongs to one thread for its whole life. Its number says which: the kernel's program on the sockets
 //! steers by it. All threads know all rkeys.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use dta_link::fault::Faults;
 use dta_link::shared_ring::{Door, JoinOffer, TOKEN};
-use dta_link::{EthernetLink, HostLink, Link, PacketConfig, UdpConfig, UdpLink, Wire};
+use dta_link::{EthernetLink, HostLink, Ipv6FrameLink, Link, PacketConfig, UdpConfig, UdpLink, Wire};
 use dta_proto::counter::nic as names;
 use dta_proto::wire::ethernet::Mac;
 
 use super::counter::{Counter, NicCounts};
 use super::counter_file::CounterFile;
 use super::responder::Responder;
-use super::responder_config::ResponderConfig;
+use super::responder::ResponderConfig;
 use super::steering;
 use super::thread::{self, DataThread, SharedResponder, SoftNicState, lock_ignoring_poison};
 use crate::nic::{
@@ -28,8 +28,9 @@ use crate::nic::{
 };
 use crate::region::Region;
 
-/// Most threads of a NIC.
 pub const MAX_THREADS: usize = 16;
+
+const OPEN_SOCKET: &str = "open its socket (--soft-address, --soft-port)";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftNicConfig {
@@ -54,11 +55,12 @@ pub struct SoftNicConfig {
 impl SoftNicConfig {
     /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, runs,
     /// one thread.
-    pub fn new(address: SocketAddrV4) -> SoftNicConfig {
+    pub fn new(address: impl Into<SocketAddr>) -> SoftNicConfig {
+        let address = address.into();
         SoftNicConfig {
             responder: ResponderConfig {
                 device: names::SOFT.into(),
-                ip: *address.ip(),
+                ip: address.ip(),
                 port: address.port(),
                 mtu: 1024,
                 max_dest_rd_atomic: 16,
@@ -101,23 +103,43 @@ struct ThreadProgress {
 
 impl SoftNic {
     /// A NIC on a UDP socket, which needs no privilege. With port 0 the kernel chooses one; see
-    /// [`Nic::describe_device`].
+    /// [`Nic::describe_device`]. Over IPv6 it has no rings, and neither sends nor asks for runs.
     ///
     /// # Errors
     /// The address cannot be bound, or the counter file cannot be used.
-    pub fn with_udp(mut config: SoftNicConfig) -> Result<SoftNic, NicError> {
-        let address = SocketAddr::new(config.responder.ip.into(), config.responder.port);
+    pub fn with_udp(config: SoftNicConfig) -> Result<SoftNic, NicError> {
+        match SocketAddr::new(config.responder.ip, config.responder.port) {
+            SocketAddr::V4(address) => SoftNic::with_ipv4_sockets(config, address),
+            SocketAddr::V6(address) => SoftNic::with_ipv6_sockets(config, address),
+        }
+    }
+
+    fn with_ipv6_sockets(mut config: SoftNicConfig, address: SocketAddrV6) -> Result<SoftNic, NicError> {
+        let threads = config.threads.clamp(1, MAX_THREADS);
+        let links = match threads {
+            1 => Ipv6FrameLink::open(address).map(|link| vec![link]),
+            _ => Ipv6FrameLink::open_group(address, threads, &steering::steering_program(threads)),
+        };
+        let links = links.map_err(|error| link_error(OPEN_SOCKET, &error))?;
+        if let Some(first) = links.first() {
+            config.responder.port = first.local_addr().port();
+        }
+        config.runs = false;
+        let links = links.into_iter().map(|link| (Box::new(link) as Box<dyn Link>, None));
+        SoftNic::start_threads(config, links.collect(), false)
+    }
+
+    fn with_ipv4_sockets(mut config: SoftNicConfig, address: SocketAddrV4) -> Result<SoftNic, NicError> {
         let threads = config.threads.clamp(1, MAX_THREADS);
         let sockets = match config.runs {
-            true => UdpConfig::roce_in_runs(address),
-            false => UdpConfig::for_roce_frames(address),
+            true => UdpConfig::roce_in_runs(address.into()),
+            false => UdpConfig::for_roce_frames(address.into()),
         };
         let links = match threads {
             1 => UdpLink::open(&sockets).map(|link| vec![link]),
             _ => UdpLink::open_group(&sockets, threads, &steering::steering_program(threads)),
         };
-        let links =
-            links.map_err(|error| link_error("open its socket (--soft-address, --soft-port)", &error))?;
+        let links = links.map_err(|error| link_error(OPEN_SOCKET, &error))?;
         if let Some(first) = links.first() {
             config.responder.port = first.local_addr().port();
         }
@@ -143,8 +165,8 @@ impl SoftNic {
     }
 
     /// A NIC on the raw frames of a network interface, by packet socket, which needs CAP_NET_RAW, or AF_XDP, which
-    /// needs CAP_BPF and CAP_NET_ADMIN, too. The link answers ARP for the NIC's address, which the kernel should not
-    /// have.
+    /// needs CAP_BPF and CAP_NET_ADMIN, too. The link answers ARP or neighbour discovery for the NIC's address, which
+    /// the kernel should not have.
     ///
     /// # Errors
     /// There is no such interface or no privilege, or the counter file cannot be used; and as
@@ -163,7 +185,7 @@ impl SoftNic {
                 tracing::warn!(interface, frames = link.wire_link().describe(), "the software NIC's link")
             }
         }
-        if config.mac.is_some() && link.interface().ipv4 == Some(config.responder.ip) {
+        if config.mac.is_some() && link.interface().ipv4.map(IpAddr::V4) == Some(config.responder.ip) {
             tracing::warn!(
                 interface,
                 address = %config.responder.ip,
@@ -279,7 +301,7 @@ impl SoftNic {
 impl Nic for SoftNic {
     fn describe_device(&self) -> Device {
         let config = &self.shared.config.responder;
-        let mut endpoint = Endpoint::new(IpAddr::V4(config.ip));
+        let mut endpoint = Endpoint::new(config.ip);
         endpoint.port = config.port;
         endpoint.mac = self.shared.config.mac.unwrap_or_default();
         endpoint.runs = self.shared.config.runs;

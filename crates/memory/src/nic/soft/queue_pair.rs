@@ -3,8 +3,7 @@
 //! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one, and a writer must
 //! know it as well as an rkey.
 
-use std::net::Ipv4Addr;
-
+use dta_proto::wire::AddressPair;
 use dta_proto::wire::roce::Psn;
 
 use super::counter::NicCounts;
@@ -20,7 +19,8 @@ const NUMBERS: std::ops::Range<u32> = 2..0xff_ffff;
 pub(super) struct PassiveQueuePair {
     pub(super) qpn: u32,
     pub(super) request: QueuePairRequest,
-    pub(super) peer_ip: Ipv4Addr,
+    /// The addresses of its answers: the NIC's and the peer's.
+    pub(super) ends: AddressPair,
     pub(super) state: QueuePairState,
     pub(super) psn: Psn,
     /// The PSN after the last WRITE or atomic executed: a repeated WRITE is acknowledged with the one before.
@@ -64,7 +64,6 @@ pub(super) enum Resource {
 }
 
 impl Resource {
-    /// Whether `at` is one of its PSNs.
     fn covers_psn(&self, at: Psn) -> bool {
         match *self {
             Resource::Atomic { psn, .. } => at == psn,

@@ -1,6 +1,6 @@
 //! Refused requests, for the log: one example per reason, so that a flood costs neither time nor lines.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::counter::Counter;
 
@@ -8,7 +8,7 @@ use super::counter::Counter;
 pub struct RefusedRequest {
     pub reason: Counter,
     /// The source address of its packet.
-    pub sender: Ipv4Addr,
+    pub sender: IpAddr,
     pub qpn: u32,
 }
 
@@ -59,7 +59,7 @@ impl Default for Refused {
 impl Refused {
     /// Notes the fate of a request, if it was refused for a reason that is not noted yet.
     #[inline]
-    pub(super) fn note_refusal(&mut self, fate: Counter, sender: Ipv4Addr, qpn: u32) {
+    pub(super) fn note_refusal(&mut self, fate: Counter, sender: IpAddr, qpn: u32) {
         if let Some(place) = reason_index(fate) {
             self.first[place].get_or_insert(RefusedRequest { reason: fate, sender, qpn });
         }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_first_of_each_reason_is_kept_until_it_is_taken() {
         let mut refused = Refused::default();
-        let from = |n| Ipv4Addr::new(10, 0, 0, n);
+        let from = |n| IpAddr::from([10, 0, 0, n]);
         refused.note_refusal(Counter::ExecutedWrite, from(1), 1);
         refused.note_refusal(Counter::DroppedIcrc, from(1), 1);
         refused.note_refusal(Counter::DroppedRange, from(2), 2);

@@ -4,14 +4,14 @@
 //! as what it was turned into. Fields outside the iCRC are ignored here too: time to live, type of service. The IPv4
 //! header checksum is checked on an interface's raw frames; on sockets the kernel has done that.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dta_proto::wire::datagram::{self, udp_checksum_ok};
 use dta_proto::wire::roce::{
     ATOMIC_ETH_LEN, AtomicEth, BTH_LEN, IMM_DT_LEN, ImmDt, Opcode, Psn, RETH_LEN, Reth, has_valid_icrc,
     icrc_ok_for_any_id,
 };
-use dta_proto::wire::{ipv4, udp};
+use dta_proto::wire::{ipv4, ipv6, udp};
 
 use super::counter::Counter;
 use super::queue_pair::WriteMessage;
@@ -26,8 +26,29 @@ const ICRC: usize = 4;
 /// What this NIC listens to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Local {
-    pub(super) ip: Ipv4Addr,
+    pub(super) ip: IpAddr,
     pub(super) port: u16,
+}
+
+impl Local {
+    /// Where the part of a packet begins that everything behind [`Request::check_packet`] reads: of IPv6 its last 20 bytes
+    /// before UDP, so that all offsets are those of IPv4.
+    #[inline]
+    pub(super) fn packet_start(&self) -> usize {
+        match self.ip {
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(_) => ipv6::HEADER_LEN - ipv4::HEADER_LEN,
+        }
+    }
+}
+
+/// A packet to this NIC that arrived undamaged.
+pub(super) struct CheckedPacket<'p> {
+    /// From [`Local::packet_start`] to the end of its UDP datagram.
+    pub(super) bytes: &'p [u8],
+    /// The first byte of its BTH.
+    pub(super) opcode: u8,
+    pub(super) source: IpAddr,
 }
 
 /// A request whose bytes arrived undamaged; its permission is not checked yet.
@@ -38,7 +59,7 @@ pub(super) struct Request {
     pub(super) pkey: u16,
     pub(super) qpn: u32,
     pub(super) psn: Psn,
-    pub(super) source: Ipv4Addr,
+    pub(super) source: IpAddr,
     /// The range of the payload in the packet.
     pub(super) payload: (u16, u16),
     pub(super) pad: u8,
@@ -47,10 +68,9 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Checks a packet, from its IPv4 header on, for damage and for its destination. Returns it without what follows
-    /// its UDP datagram, and the first byte of its BTH. `whole_frame` says that no kernel has checked its IPv4
-    /// header, `checksum_pending` that its UDP checksum was never filled in, `id_unknown` that its id is not the one it
-    /// was sent with.
+    /// Checks a packet, from its IP header on, for damage and for its destination. `whole_frame` says that no kernel has
+    /// checked its IPv4 header, `checksum_pending` that its UDP checksum was never filled in, `id_unknown` that its id is
+    /// not the one it was sent with.
     #[inline]
     pub(super) fn check_packet(
         packet: &[u8],
@@ -58,7 +78,24 @@ impl Request {
         whole_frame: bool,
         checksum_pending: impl FnOnce() -> bool,
         id_unknown: impl FnOnce() -> bool,
-    ) -> Result<(&[u8], u8), Counter> {
+    ) -> Result<CheckedPacket<'_>, Counter> {
+        match local.ip {
+            IpAddr::V4(ip) => {
+                Request::check_ipv4_packet(packet, ip, local.port, whole_frame, checksum_pending, id_unknown)
+            }
+            IpAddr::V6(ip) => check_ipv6_packet(packet, ip, local, checksum_pending()),
+        }
+    }
+
+    #[inline]
+    fn check_ipv4_packet(
+        packet: &[u8],
+        local_ip: Ipv4Addr,
+        local_port: u16,
+        whole_frame: bool,
+        checksum_pending: impl FnOnce() -> bool,
+        id_unknown: impl FnOnce() -> bool,
+    ) -> Result<CheckedPacket<'_>, Counter> {
         let headers = ipv4::Ipv4Header::from_first_bytes(packet)
             .zip(packet.get(ipv4::HEADER_LEN..).and_then(udp::UdpHeader::from_first_bytes));
         let Some((ip, udp)) = headers else { return Err(short_packet_fate(packet)) };
@@ -75,7 +112,7 @@ impl Request {
         if ip.is_fragment() {
             return Err(Counter::DroppedFragment);
         }
-        if udp.destination_port() != local.port {
+        if udp.destination_port() != local_port {
             return Err(Counter::DroppedNotRoce);
         }
         let (total, length) = (usize::from(ip.total_length()), usize::from(udp.length_field()));
@@ -90,16 +127,10 @@ impl Request {
         if !is_undamaged(packet, id_unknown) {
             return Err(Counter::DroppedIcrc);
         }
-        if ip.destination_address() != local.ip {
+        if ip.destination_address() != local_ip {
             return Err(Counter::DroppedDestination);
         }
-        let Some(bth) = packet[UDP_END..].first_chunk::<BTH_LEN>() else {
-            return Err(Counter::DroppedLength);
-        };
-        if bth[1] & 0xf != 0 {
-            return Err(Counter::DroppedVersion);
-        }
-        Ok((packet, bth[0]))
+        check_transport(packet, ip.source_address().into())
     }
 
     /// The opcode in the first byte of a BTH, if it is one of a request.
@@ -113,12 +144,10 @@ impl Request {
 
     /// Parses a packet that [`Request::check_packet`] returned, as a request with this opcode.
     #[inline(always)] // on every packet's path, where the compiler knows the opcode
-    pub(super) fn read(packet: &[u8], opcode: Opcode) -> Result<Request, Counter> {
-        let (ip, bth) = (
-            ipv4::Ipv4Header::from_first_bytes(packet),
-            packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>),
-        );
-        let Some((ip, bth)) = ip.zip(bth) else { return Err(Counter::DroppedLength) };
+    pub(super) fn read(packet: &[u8], source: IpAddr, opcode: Opcode) -> Result<Request, Counter> {
+        let Some(bth) = packet.get(UDP_END..).and_then(<[u8]>::first_chunk::<BTH_LEN>) else {
+            return Err(Counter::DroppedLength);
+        };
         let pad = bth[1] >> 4 & 3;
         let start = HEADERS + opcode.header_layout().len();
         let end = packet.len();
@@ -141,14 +170,13 @@ impl Request {
             pkey: u16::from_be_bytes([bth[2], bth[3]]),
             qpn: u32::from_be_bytes([0, bth[5], bth[6], bth[7]]),
             psn: Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]])),
-            source: ip.source_address(),
+            source,
             payload: (start as u16, payload_end as u16),
             pad,
             reth,
         })
     }
 
-    /// The message that this request begins.
     #[inline(always)]
     pub(super) fn to_message(self) -> WriteMessage {
         let Reth { va, rkey, length } = self.reth;
@@ -181,6 +209,58 @@ impl Request {
         let at = usize::from(self.payload.0) - IMM_DT_LEN;
         packet.get(at..)?.first_chunk().map(|bytes| ImmDt::from_bytes(bytes).0)
     }
+}
+
+/// As [`Request::check_packet`], over IPv6.
+fn check_ipv6_packet(
+    packet: &[u8],
+    local_ip: Ipv6Addr,
+    local: Local,
+    checksum_pending: bool,
+) -> Result<CheckedPacket<'_>, Counter> {
+    if !ipv6::is_ipv6(packet) {
+        return Err(Counter::DroppedNotRoce);
+    }
+    let Some(ip) = ipv6::Ipv6Header::from_first_bytes(packet) else { return Err(Counter::DroppedLength) };
+    match ip.next_header() {
+        ipv4::PROTOCOL_UDP => {}
+        ipv6::NEXT_FRAGMENT => return Err(Counter::DroppedFragment),
+        _ => return Err(Counter::DroppedNotRoce),
+    }
+    let Some(udp) = packet.get(ipv6::HEADER_LEN..).and_then(udp::UdpHeader::from_first_bytes) else {
+        return Err(Counter::DroppedLength);
+    };
+    if udp.destination_port() != local.port {
+        return Err(Counter::DroppedNotRoce);
+    }
+    let (length, end) = (udp.length_field(), ipv6::HEADER_LEN + usize::from(udp.length_field()));
+    let is_long = length <= ip.payload_length() && end >= local.packet_start() + HEADERS + ICRC;
+    let Some(packet) = packet.get(..end).filter(|_| is_long) else { return Err(Counter::DroppedLength) };
+    let datagram = udp::UdpPacket::new_checked(&packet[ipv6::HEADER_LEN..]);
+    let is_checked =
+        checksum_pending || datagram.is_ok_and(|datagram| datagram.verify_checksum(&ip.addresses()).is_ok());
+    if !is_checked {
+        return Err(Counter::DroppedUdpChecksum);
+    }
+    if !has_valid_icrc(packet) {
+        return Err(Counter::DroppedIcrc);
+    }
+    if ip.destination_address() != local_ip {
+        return Err(Counter::DroppedDestination);
+    }
+    check_transport(&packet[local.packet_start()..], ip.source_address().into())
+}
+
+/// The last check: the transport version of an undamaged packet.
+#[inline]
+fn check_transport(bytes: &[u8], source: IpAddr) -> Result<CheckedPacket<'_>, Counter> {
+    let Some(bth) = bytes[UDP_END..].first_chunk::<BTH_LEN>() else {
+        return Err(Counter::DroppedLength);
+    };
+    if bth[1] & 0xf != 0 {
+        return Err(Counter::DroppedVersion);
+    }
+    Ok(CheckedPacket { bytes, opcode: bth[0], source })
 }
 
 #[inline]

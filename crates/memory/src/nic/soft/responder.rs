@@ -8,11 +8,12 @@
 //! issued for several packets at once: spread out between the checks of one packet and the next, few could be in
 //! flight at a time.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use dta_proto::batch::PacketBatch;
 use dta_proto::queue_pair::has_24_bits;
+use dta_proto::wire::AddressPair;
 use dta_proto::wire::roce::{self, ICRC_LEN, Opcode, Psn};
 
 use super::alike::Alike;
@@ -23,14 +24,26 @@ use super::keys::{Keys, MAX_REGISTRATIONS, RegisteredRegion};
 use super::packets::Packets;
 use super::queue_pair::{MAX_QUEUE_PAIRS, PassiveQueuePair, QueuePairs};
 use super::refused::{Refused, RefusedRequest};
-use super::request::{Local, Request, has_no_checksum, is_undamaged, psn_and_address};
-use super::responder_config::ResponderConfig;
+use super::request::{CheckedPacket, Local, Request, has_no_checksum, is_undamaged, psn_and_address};
 use super::steering;
 use crate::nic::{
     Access, Endpoint, Immediate, NicError, QueuePairInfo, QueuePairRequest, QueuePairState, QueuePairStatus,
     Registration, Transport,
 };
 use crate::region::Region;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponderConfig {
+    pub device: String,
+    /// Address that requests are sent to; others are dropped, and so are those of the other IP version.
+    pub ip: IpAddr,
+    /// UDP port that requests are sent to.
+    pub port: u16,
+    /// Path MTU: payload bytes of one packet, 256, 512, 1024, 2048 or 4096.
+    pub mtu: u32,
+    /// Responder resources per RC queue pair: atomics and READs in flight. With 0, both are refused.
+    pub max_dest_rd_atomic: u8,
+}
 
 /// A RoCEv2 responder; see the module's documentation.
 pub struct Responder {
@@ -140,10 +153,6 @@ impl Responder {
         })
     }
 
-    /// Ends a registration.
-    ///
-    /// # Errors
-    /// There is no such rkey.
     pub fn deregister(&mut self, rkey: u32) -> Result<(), NicError> {
         if self.keys.remove(rkey) { Ok(()) } else { Err(NicError::NoRegistration) }
     }
@@ -154,8 +163,9 @@ impl Responder {
     /// A field of the request is out of range, or there are too many queue pairs.
     pub fn create_queue_pair(&mut self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError> {
         let fail = |field, value: String, must| Err(NicError::Request { field, value, must });
-        let IpAddr::V4(peer_ip) = request.peer.ip else {
-            return fail("peer", request.peer.ip.to_string(), "an IPv4 address: RoCEv2 runs over IPv4 here");
+        let Some(ends) = AddressPair::from_addresses(self.config.ip, request.peer.ip) else {
+            let must = "an address of the same IP version as this NIC's (`soft.address`)";
+            return fail("peer", request.peer.ip.to_string(), must);
         };
         if !has_24_bits(request.peer_qpn) {
             return fail("peer_qpn", request.peer_qpn.to_string(), "a number below 2^24");
@@ -171,7 +181,7 @@ impl Responder {
         let make = |qpn| PassiveQueuePair {
             qpn,
             request: request.clone(),
-            peer_ip,
+            ends,
             state: QueuePairState::ReadyToReceive,
             psn,
             ack_psn: psn,
@@ -193,9 +203,6 @@ impl Responder {
     }
 
     /// Ends a queue pair. Returns its expected PSN.
-    ///
-    /// # Errors
-    /// There is no such queue pair.
     pub fn destroy_queue_pair(&mut self, qpn: u32) -> Result<u32, NicError> {
         let ended = self.queue_pairs.remove(qpn).ok_or(NicError::NoQueuePair { qpn })?;
         Ok(ended.psn.get())
@@ -244,12 +251,14 @@ impl Responder {
     ) {
         self.counts.add(Counter::Received, input.packet_count() as u64);
         self.prepare_packets(input);
+        let start = self.local().packet_start();
         let Self { config, keys, queue_pairs, counts, immediates, steps, requests, refused, .. } = self;
         let mut index = 0;
         while let Some(step) = steps.get(index) {
             let PreparedRequest { request, queue_pair } = match step {
                 PacketStep::Write(first) => {
-                    index += store_payloads(input, index, first, &steps[index..], keys, queue_pairs, counts);
+                    let steps = &steps[index..];
+                    index += store_payloads((input, start), index, first, steps, keys, queue_pairs, counts);
                     continue;
                 }
                 PacketStep::Request(at) => &requests[*at],
@@ -259,7 +268,9 @@ impl Responder {
                     continue;
                 }
             };
-            let (packet, frame) = (input.packet_at(index), input.frame_at(index));
+            // The first pass found it long enough.
+            let packet = input.packet_at(index).get(start..).unwrap_or_default();
+            let frame = input.frame_at(index);
             index += 1;
             // The queue pair was there in the first pass, and only requests happen in between.
             let Some(qp) = queue_pairs.queue_pair_at(*queue_pair) else { continue };
@@ -279,10 +290,15 @@ impl Responder {
         }
     }
 
+    fn local(&self) -> Local {
+        Local { ip: self.config.ip, port: self.config.port }
+    }
+
     /// The first pass.
     fn prepare_packets<P: Packets + ?Sized>(&mut self, input: &P) {
+        let local = self.local();
         let Self { config, keys, queue_pairs, steps, requests, refused, .. } = self;
-        let local = Local { ip: config.ip, port: config.port };
+        let is_ipv4 = local.ip.is_ipv4();
         steps.clear();
         requests.clear();
         let (pair, region, write) = (None, None, None);
@@ -294,12 +310,12 @@ impl Responder {
             let (pending, id) = (|| input.checksum_pending(index), || input.id_unknown(index));
             if whole || !pass.repeat_write(packet, id) {
                 let checked = Request::check_packet(packet, local, whole, pending, id);
-                let prepared = checked.and_then(|(packet, first)| match first {
-                    UC_WRITE_ONLY => pass.prepare_packet(packet, Opcode::UcWriteOnly),
-                    other => pass.prepare_any(packet, other),
+                let prepared = checked.and_then(|packet| match packet.opcode {
+                    UC_WRITE_ONLY => pass.prepare_packet(&packet, Opcode::UcWriteOnly),
+                    _ => pass.prepare_any(&packet),
                 });
                 match prepared {
-                    Ok(()) if !whole => pass.remember_write(packet),
+                    Ok(()) if !whole && is_ipv4 => pass.remember_write(packet),
                     Ok(()) => {}
                     Err(reason) => pass.steps.push(PacketStep::Drop(reason)),
                 }
@@ -328,10 +344,10 @@ fn prefetch_targets(keys: &Keys, steps: &[PacketStep]) {
 }
 
 /// Stores the payloads of the leading WRITEs of `steps`, as long as they are of one queue pair to one region; packet
-/// `index` belongs to the first. Returns how many.
+/// `index` belongs to the first, and payloads are places of packets from byte `start` on. Returns how many.
 #[inline]
 fn store_payloads<P: Packets + ?Sized>(
-    input: &P,
+    (input, start): (&P, usize),
     index: usize,
     first: &AcceptedWrite,
     steps: &[PacketStep],
@@ -353,7 +369,7 @@ fn store_payloads<P: Packets + ?Sized>(
     let mut taken = 0;
     let payloads = alike.enumerate().map(|(n, write)| {
         (taken, psn) = (n + 1, write.psn);
-        let payload = usize::from(write.payload.0)..usize::from(write.payload.1);
+        let payload = start + usize::from(write.payload.0)..start + usize::from(write.payload.1);
         (write.offset, &input.packet_at(index + n)[payload])
     });
     let stored = entry.region.write_each(payloads);
@@ -417,8 +433,8 @@ impl<'a> Pass<'a> {
 
     /// Makes a step of an undamaged packet, or says why it is dropped.
     #[inline(always)] // on every packet's path: what depends on the opcode alone is decided at compile time
-    fn prepare_packet(&mut self, packet: &[u8], opcode: Opcode) -> Result<(), Counter> {
-        let request = Request::read(packet, opcode)?;
+    fn prepare_packet(&mut self, packet: &CheckedPacket<'_>, opcode: Opcode) -> Result<(), Counter> {
+        let request = Request::read(packet.bytes, packet.source, opcode)?;
         let Some((queue_pair, qp)) = self.find_queue_pair(request.qpn) else {
             return self.refuse_request(request.source, request.qpn, Counter::DroppedUnknownQueuePair);
         };
@@ -481,15 +497,15 @@ impl<'a> Pass<'a> {
     }
 
     #[cold]
-    fn refuse_request(&mut self, source: Ipv4Addr, qpn: u32, reason: Counter) -> Result<(), Counter> {
+    fn refuse_request(&mut self, source: IpAddr, qpn: u32, reason: Counter) -> Result<(), Counter> {
         self.refused.note_refusal(reason, source, qpn);
         Err(reason)
     }
 
-    /// The same for any opcode; `first` is the first byte of the BTH.
+    /// The same for any opcode.
     #[inline(never)]
-    fn prepare_any(&mut self, packet: &[u8], first: u8) -> Result<(), Counter> {
-        self.prepare_packet(packet, Request::parse_opcode(first)?)
+    fn prepare_any(&mut self, packet: &CheckedPacket<'_>) -> Result<(), Counter> {
+        self.prepare_packet(packet, Request::parse_opcode(packet.opcode)?)
     }
 }
 
@@ -511,7 +527,7 @@ fn check_admission(qp: &PassiveQueuePair, request: &Request) -> Result<(), Count
     if transport != qp.request.transport {
         return Err(Counter::DroppedOpcode);
     }
-    if request.source != qp.peer_ip {
+    if request.source != qp.ends.destination() {
         return Err(Counter::DroppedPeer);
     }
     // The partition is the default one; full (0xffff) and limited (0x7fff) members may talk to us, a full member.

@@ -30,7 +30,6 @@ const TELL_REFUSED: Duration = Duration::from_secs(10);
 /// Least interval between yields of the data thread to a waiting control call.
 const STEP_ASIDE: usize = 1000;
 
-/// What the threads of a NIC share.
 pub(super) struct SoftNicState {
     pub(super) config: SoftNicConfig,
     pub(super) stop: AtomicBool,
@@ -122,7 +121,6 @@ impl DataThread {
         }
     }
 
-    /// Runs until the NIC stops.
     pub(super) fn run(mut self) {
         let (shared, part) = (Arc::clone(&self.shared), Arc::clone(&self.part));
         publish_counts(&shared.counters, &mut self.published, lock_ignoring_poison(&part.responder).counts());
@@ -135,7 +133,7 @@ impl DataThread {
         self.read_link_counters();
         // Whatever was refused since the last line is due now.
         self.refusals_logged.0 = None;
-        self.tell_refused(&part);
+        self.log_refused(&part);
         if let Err(error) = result {
             tracing::error!(%error, "the software NIC has stopped");
             *lock_ignoring_poison(&shared.failure) = Some(error.to_string());
@@ -158,14 +156,14 @@ impl DataThread {
             }
             if self.link_counters_read.elapsed() >= LINK_COUNTERS {
                 self.read_link_counters();
-                self.tell_refused(part);
+                self.log_refused(part);
             }
         }
         Ok(())
     }
 
     /// Logs refused requests, if there are any and it is time.
-    fn tell_refused(&mut self, part: &SharedResponder) {
+    fn log_refused(&mut self, part: &SharedResponder) {
         let (logged, before) = &mut self.refusals_logged;
         if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
             return;
@@ -195,7 +193,6 @@ impl DataThread {
         *before = now;
     }
 
-    /// Runs one batch through the responder.
     fn execute_batch(&mut self, shared: &SoftNicState, part: &SharedResponder) {
         let Self { link, injector, input, output, published, .. } = self;
         let mut responder = lock_ignoring_poison(&part.responder);
@@ -237,7 +234,6 @@ impl DataThread {
     }
 }
 
-/// Sends answers through the fault injector.
 fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut PacketBatch) -> dta_link::Result<()> {
     let leaving = injector.apply_to_batch(output, Instant::now(), |_, _, _| {});
     if !leaving.is_empty() {

@@ -1,6 +1,7 @@
 //! The NIC behind libibverbs: an open device, and the state that outlives it when the device goes and comes back.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use super::counters::{CACHED, PortCounters};
 use super::error::{VerbsError, cannot_open};
 use super::open_device::{OpenDevice, VerbsTallies};
 use crate::nic::{
-    Access, Device, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus, Registration,
+    Access, Device, Endpoint, Immediate, Nic, NicError, QueuePairInfo, QueuePairRequest, QueuePairStatus,
+    Registration,
 };
 use crate::region::Region;
 
@@ -89,6 +91,14 @@ impl VerbsNic {
 impl Nic for VerbsNic {
     fn describe_device(&self) -> Device {
         self.lock_current().device.clone()
+    }
+
+    fn endpoint_for_peer(&self, peer: IpAddr) -> Endpoint {
+        let current = self.lock_current();
+        match &current.open {
+            Some(open) => open.endpoint_for_peer(peer),
+            None => current.device.endpoint,
+        }
     }
 
     fn device_epoch(&self) -> u64 {

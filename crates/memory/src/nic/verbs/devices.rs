@@ -29,9 +29,12 @@ pub struct DeviceLimits {
     /// Atomics and reads in flight that one queue pair answers (`max_qp_rd_atom`).
     #[serde(rename = "atomics_in_flight")]
     pub rd_atomic: u32,
-    /// Receives posted to one queue pair.
+    /// The same that one queue pair may have sent (`max_qp_init_rd_atom`).
     #[serde(skip)]
-    pub receives: u32,
+    pub rd_atomic_sent: u32,
+    /// Receives, or work requests, posted to one queue pair.
+    #[serde(skip)]
+    pub work_requests: u32,
     /// Entries of one completion queue.
     #[serde(skip)]
     pub completions: u32,

@@ -2,13 +2,21 @@
 
 #[cfg(feature = "verbs")]
 use std::fmt::Display;
+#[cfg(feature = "verbs")]
+use std::io;
+
+#[cfg(feature = "verbs")]
+use rustix::io::Errno;
+
+#[cfg(feature = "verbs")]
+use crate::nic::NicError;
 
 /// Why an RDMA device cannot be used, and what to do about it, in words.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsError {
     /// This program was built without libibverbs.
     #[error(
-        "this program was built without libibverbs and cannot use RDMA devices; build it with `make`, or with `cargo build --release --features dta-collector/verbs` after `scripts/install-deps build`, or use `--device soft`"
+        "this program was built without libibverbs and cannot use RDMA devices; build it with `make`, or with `cargo build --release --features dta-collector/verbs,dta-translator/verbs` after `scripts/install-deps build`, or use `--device soft` at the collector and no `--device` at the translator"
     )]
     NotBuilt,
     /// Waiting may help: the device, its port or the peer may come back.
@@ -32,12 +40,21 @@ pub(super) fn cannot_open(device: &str, source: impl Display) -> VerbsError {
     ))
 }
 
-/// A peer whose Ethernet address the kernel could not resolve.
+/// Why a queue pair did not move to RTR: the kernel resolves the peer's Ethernet address for that.
 #[cfg(feature = "verbs")]
-pub(super) fn no_neighbour(peer: std::net::IpAddr, interface: &str) -> VerbsError {
-    VerbsError::Away(format!(
-        "the peer {peer} cannot be reached: nobody answered for its Ethernet address; make sure that it is up, or add an entry: `ip neigh replace {peer} lladdr MAC nud permanent dev {interface}`"
-    ))
+pub(super) fn cannot_receive_from(
+    peer: std::net::IpAddr,
+    device: &str,
+    interface: &str,
+    source: io::Error,
+) -> NicError {
+    match Errno::from_io_error(&source) {
+        Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => VerbsError::Away(format!(
+            "the peer {peer} cannot be reached: nobody answered for its Ethernet address; make sure that it is up, or add an entry: `ip neigh replace {peer} lladdr MAC nud permanent dev {interface}`"
+        ))
+        .into(),
+        _ => NicError::System { action: format!("move a queue pair to RTR on `{device}`"), source },
+    }
 }
 
 /// A kernel without any RDMA.

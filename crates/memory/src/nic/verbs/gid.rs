@@ -50,13 +50,8 @@ impl GidEntry {
         Ipv6Addr::from(self.gid).to_canonical()
     }
 
-    /// Lower is better: IPv4, then global IPv6, then link-local.
-    fn preference_rank(&self) -> u8 {
-        match self.ip_address() {
-            IpAddr::V4(_) => 0,
-            IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
-            IpAddr::V6(_) => 2,
-        }
+    fn is_link_local(&self) -> bool {
+        matches!(self.ip_address(), IpAddr::V6(ip) if ip.is_unicast_link_local())
     }
 }
 
@@ -75,9 +70,33 @@ impl Serialize for GidEntry {
 /// Which GID the operator asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidWish {
+    /// This address, else another of its family; loopback stands for any address, of its family if possible.
     pub address: Option<IpAddr>,
     /// This index and no other.
     pub index: Option<u32>,
+}
+
+impl GidWish {
+    /// The family of the address, unless any will do.
+    fn is_for_ipv4(&self) -> Option<bool> {
+        self.address.filter(|ip| !ip.is_loopback()).map(|ip| ip.is_ipv4())
+    }
+
+    /// Whether an entry may be chosen without its index.
+    fn admits(&self, entry: &GidEntry) -> bool {
+        let ip = entry.ip_address();
+        let is_of_family = self.is_for_ipv4().is_none_or(|is_ipv4| is_ipv4 == ip.is_ipv4());
+        self.address == Some(ip) || !entry.is_link_local() && is_of_family
+    }
+
+    /// What admitted entries have, in words.
+    fn wanted_address(&self) -> &'static str {
+        match self.is_for_ipv4() {
+            Some(true) => "an IPv4 address",
+            Some(false) => "a global IPv6 address",
+            None => "an IPv4 or a global IPv6 address",
+        }
+    }
 }
 
 /// Why no entry is usable, in words.
@@ -86,14 +105,15 @@ pub struct GidWish {
 pub struct GidError(String);
 
 /// The entry of `table` (one port's) to use: the one at the requested index; else among RoCE version 2 entries the
-/// one of the requested address, then an IPv4 one, then global IPv6, then link-local; the lowest index among equals.
-/// An IPv6 entry is then refused, with that reason.
+/// one of the requested address, then one of its family, then an IPv4 one, then global IPv6; the lowest index among
+/// equals. One of the other family only takes the place of a loopback address, and a link-local one that of none: it is
+/// there before the addresses that an operator gives.
 pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();
         if list.is_empty() { "none".to_owned() } else { list.join(", ") }
     };
-    let entry = match wish.index {
+    match wish.index {
         Some(index) => {
             let entry = table
                 .iter()
@@ -106,27 +126,32 @@ pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidErr
                     present()
                 )));
             }
-            entry
+            Ok(entry)
         }
         None => table
             .iter()
-            .filter(|e| e.kind == GidType::RoceV2)
-            .min_by_key(|e| (wish.address != Some(e.ip_address()), e.preference_rank(), e.index))
+            .filter(|e| e.kind == GidType::RoceV2 && wish.admits(e))
+            .min_by_key(|e| {
+                let is_ipv6 = e.ip_address().is_ipv6();
+                let is_other_family = wish.address.is_some_and(|ip| ip.is_ipv6() != is_ipv6);
+                (wish.address != Some(e.ip_address()), is_other_family, is_ipv6, e.index)
+            })
             .ok_or_else(|| {
                 GidError(format!(
-                    "it has no RoCE v2 GID (there are: {}); give its network interface an IPv4 address, and make sure that \
-                     RoCE v2 is on",
+                    "it has no RoCE v2 GID of {} (there are: {}); give its network interface such an address, and make sure \
+                     that RoCE v2 is on",
+                    wish.wanted_address(),
                     present()
                 ))
-            })?,
-    };
-    match entry.ip_address() {
-        IpAddr::V4(_) => Ok(entry),
-        IpAddr::V6(_) => Err(GidError(format!(
-            "its best GID, {entry}, is IPv6, and this version supports only RoCEv2 over IPv4; give its network interface an \
-             IPv4 address"
-        ))),
+            }),
     }
+}
+
+/// The best RoCE version 2 entry of `table` for peers of the other family than `entry`; none that is link-local.
+pub fn choose_gid_of_other_family<'a>(table: &'a [GidEntry], entry: &GidEntry) -> Option<&'a GidEntry> {
+    let is_other_family = |e: &GidEntry| e.ip_address().is_ipv4() != entry.ip_address().is_ipv4();
+    let fits = |e: &&GidEntry| e.kind == GidType::RoceV2 && !e.is_link_local() && is_other_family(e);
+    table.iter().filter(fits).min_by_key(|e| e.index)
 }
 
 #[cfg(test)]
@@ -202,17 +227,46 @@ mod tests {
     }
 
     #[test]
-    fn global_ipv6_comes_before_link_local_and_is_refused_by_name() {
-        let error = refused(&table()[..4], GidWish::default());
-        assert!(error.contains("2001:db8::7") && error.contains("is IPv6"), "{error}");
-        let error = refused(&table()[..2], GidWish::default());
-        assert!(error.contains("fe80::1") && error.contains("is IPv6"), "{error}");
+    fn a_link_local_gid_is_taken_for_its_own_address_alone() {
+        let wish = |ip: &str| GidWish { address: Some(ip.parse().expect("an address")), index: None };
+        assert_eq!(chosen(&table()[..4], GidWish::default()), Ok(3));
+        assert_eq!(chosen(&table()[..2], wish("fe80::1")), Ok(1));
+        let start =
+            "it has no RoCE v2 GID of an IPv4 or a global IPv6 address (there are: port 1 index 0: fe80::1";
+        for of_any_family in [GidWish::default(), wish("::1"), wish("127.0.0.1")] {
+            assert!(refused(&table()[..2], of_any_family).starts_with(start));
+        }
+        assert!(refused(&table()[..2], wish("2001:db8::8")).contains("GID of a global IPv6 address"));
+    }
+
+    #[test]
+    fn an_address_is_not_replaced_by_one_of_the_other_family() {
+        let wish = |ip: &str| GidWish { address: Some(ip.parse().expect("an address")), index: None };
+        assert!(refused(&table()[..4], wish("10.9.0.1")).contains("GID of an IPv4 address"));
+        assert!(refused(&table()[4..], wish("2001:db8::7")).contains("GID of a global IPv6 address"));
+        assert_eq!(chosen(&table()[..4], wish("127.0.0.1")), Ok(3));
+    }
+
+    #[test]
+    fn the_family_of_an_address_that_is_not_there_comes_first() {
+        let wish = GidWish { address: Some("::1".parse().expect("an address")), index: None };
+        assert_eq!(chosen(&table(), wish), Ok(3));
+        assert_eq!(chosen(&table()[4..], wish), Ok(5));
+    }
+
+    #[test]
+    fn peers_of_the_other_family_have_a_gid_of_theirs() {
+        let table = table();
+        let other = |index: usize| choose_gid_of_other_family(&table, &table[index]).map(|e| e.index);
+        assert_eq!((other(5), other(7), other(3), other(1)), (Some(3), Some(3), Some(5), Some(5)));
+        assert_eq!(choose_gid_of_other_family(&table[4..], &table[5]), None);
+        assert_eq!(choose_gid_of_other_family(&table[..2], &table[5]), None);
     }
 
     #[test]
     fn without_roce_v2_there_is_none() {
         let table = [entry(0, GidType::RoceV1, "10.9.0.1"), entry(1, GidType::InfiniBand, "fe80::1")];
-        assert!(refused(&table, GidWish::default()).starts_with("it has no RoCE v2 GID (there are: port 1"));
-        assert!(refused(&[], GidWish::default()).starts_with("it has no RoCE v2 GID (there are: none)"));
+        assert!(refused(&table, GidWish::default()).contains("(there are: port 1"));
+        assert!(refused(&[], GidWish::default()).contains("(there are: none)"));
     }
 }

@@ -8,6 +8,7 @@
 //! - `query`: which devices exist and what they can do.
 //! - `open_device`: regions and queue pairs of an open device.
 //! - `back_end`: the [`super::Nic`], which survives when the device goes and comes back.
+//! - [`send`]: what a translator needs to send, and `send_device`, which does it.
 //! - `requester`: the other side, with which tests compare the software NIC to a real device; only with the
 //!   feature `verbs-requester`.
 
@@ -29,6 +30,9 @@ mod open_device;
 mod query;
 #[cfg(feature = "verbs-requester")]
 pub mod requester;
+pub mod send;
+#[cfg(feature = "verbs")]
+mod send_device;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
+use std::num::TryFromIntError;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,14 +54,31 @@ pub(super) struct OpenDevice {
     limits: DeviceLimits,
     atomics: &'static str,
     port: u8,
-    gid_index: u8,
-    interface: String,
+    /// The GID of [`Device::endpoint`], and that for peers of the other family, if there is one.
+    gids: Vec<LocalGid>,
     mtu: u32,
     node: DeviceNode,
     tallies: Arc<VerbsTallies>,
     state: Mutex<OpenDeviceState>,
     completions: Arc<Completions>,
     domain: Arc<ProtectionDomain>,
+}
+
+/// What stands for this side in packets of one family.
+struct LocalGid {
+    index: u8,
+    interface: String,
+    endpoint: Endpoint,
+}
+
+impl LocalGid {
+    fn from_entry(entry: &GidEntry) -> Result<LocalGid, TryFromIntError> {
+        let interface = entry.interface.clone().unwrap_or_default();
+        // It reads the IPv4 id of each frame, which a run numbers.
+        let endpoint =
+            Endpoint { mac: interface_mac(&interface), runs: true, ..Endpoint::new(entry.ip_address()) };
+        Ok(LocalGid { index: u8::try_from(entry.index)?, interface, endpoint })
+    }
 }
 
 #[derive(Default)]
@@ -78,20 +97,20 @@ struct Passive {
 /// Where the kernel shows a device to programs. It vanishes as soon as the device is removed, even if the kernel then
 /// waits with the rest until programs have closed it, as for drivers that cannot take a device from them
 /// (`ib_uverbs_remove_one`; rxe).
-struct DeviceNode {
+pub(super) struct DeviceNode {
     path: PathBuf,
     /// A later device may have the same name.
     inode: u64,
 }
 
 impl DeviceNode {
-    fn new(name: &str) -> io::Result<DeviceNode> {
+    pub(super) fn new(name: &str) -> io::Result<DeviceNode> {
         let path = PathBuf::from("/sys/class/infiniband_verbs").join(name);
         let inode = std::fs::metadata(&path)?.ino();
         Ok(DeviceNode { path, inode })
     }
 
-    fn is_present(&self) -> bool {
+    pub(super) fn is_present(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|now| now.ino() == self.inode)
     }
 }
@@ -125,15 +144,17 @@ impl OpenDevice {
         let domain = Arc::new(ProtectionDomain::new(context.clone()).map_err(cannot_open)?);
         let entries = COMPLETIONS.min(about.limits.completions);
         let completions = Arc::new(Completions::new(context, entries).map_err(cannot_open)?);
-        let interface = entry.interface.clone().unwrap_or_default();
+        // Who asks for an index gets no other.
+        let other = match options.gid.index {
+            None => gid::choose_gid_of_other_family(&port.gids, entry),
+            Some(_) => None,
+        };
+        let gids = std::iter::once(entry).chain(other).map(LocalGid::from_entry);
+        let gids: Vec<LocalGid> =
+            gids.collect::<Result<_, _>>().map_err(|e| cannot_open(io::Error::other(e)))?;
         let device = Device {
             name: name.to_owned(),
-            // It reads the IPv4 id of each frame, which a run numbers.
-            endpoint: Endpoint {
-                mac: interface_mac(&interface),
-                runs: true,
-                ..Endpoint::new(entry.ip_address())
-            },
+            endpoint: gids[0].endpoint,
             mtu: port.active_mtu,
             max_dest_rd_atomic: options
                 .max_dest_rd_atomic
@@ -146,8 +167,7 @@ impl OpenDevice {
             limits: about.limits,
             atomics: about.atomics,
             port: port.number,
-            gid_index: u8::try_from(entry.index).map_err(|e| cannot_open(io::Error::other(e)))?,
-            interface,
+            gids,
             mtu: port.active_mtu,
             node,
             tallies,
@@ -225,6 +245,15 @@ impl OpenDevice {
         }
     }
 
+    fn gid_for_peer(&self, peer: IpAddr) -> Option<&LocalGid> {
+        self.gids.iter().find(|gid| gid.endpoint.ip.is_ipv4() == peer.is_ipv4())
+    }
+
+    /// As [`crate::nic::Nic::endpoint_for_peer`].
+    pub(super) fn endpoint_for_peer(&self, peer: IpAddr) -> Endpoint {
+        self.gid_for_peer(peer).map_or(self.device.endpoint, |gid| gid.endpoint)
+    }
+
     fn check_request(&self, request: &QueuePairRequest, posted: u32) -> Result<(), NicError> {
         let wrong = |field, value: String, must| Err(NicError::Request { field, value, must });
         if !has_24_bits(request.peer_qpn) {
@@ -232,9 +261,6 @@ impl OpenDevice {
         }
         if !has_24_bits(request.start_psn) {
             return wrong("start_psn", request.start_psn.to_string(), "a 24-bit number");
-        }
-        if !request.peer.ip.is_ipv4() {
-            return wrong("peer.ip", request.peer.ip.to_string(), "an IPv4 address");
         }
         if request.peer.port != ROCE_PORT {
             return wrong(
@@ -244,7 +270,7 @@ impl OpenDevice {
             );
         }
         let room = COMPLETIONS.min(self.limits.completions).saturating_sub(posted);
-        if request.receives > room.min(self.limits.receives) {
+        if request.receives > room.min(self.limits.work_requests) {
             return wrong(
                 "receives",
                 request.receives.to_string(),
@@ -259,6 +285,15 @@ impl OpenDevice {
 
     /// Makes a queue pair in state RTR, or says which step failed.
     fn bring_up_queue_pair(&self, request: &QueuePairRequest) -> Result<VerbsQueuePair, NicError> {
+        let peer = request.peer.ip;
+        let Some(gid) = self.gid_for_peer(peer) else {
+            return Err(VerbsError::Away(format!(
+                "the RDMA device `{}` has no RoCE v2 GID of the address family of its peer {peer}, only {}; give its network \
+                 interface such an address, or have the translator send from another (its `source`)",
+                self.device.name, self.device.endpoint.ip
+            ))
+            .into());
+        };
         let queue_pair = VerbsQueuePair::new(
             self.domain.clone(),
             self.completions.clone(),
@@ -282,19 +317,14 @@ impl OpenDevice {
         queue_pair
             .receive_from(&QueuePairPath {
                 port: self.port,
-                gid_index: self.gid_index,
+                gid_index: gid.index,
                 peer_gid: request.peer.to_gid(),
                 peer_qpn: request.peer_qpn,
                 start_psn: request.start_psn,
-                mtu: query::mtu_code(self.mtu),
+                mtu: self.mtu,
                 rd_atomic: self.device.max_dest_rd_atomic,
             })
-            .map_err(|source| match Errno::from_io_error(&source) {
-                Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
-                    error::no_neighbour(request.peer.ip, &self.interface).into()
-                }
-                _ => self.system_error("move a queue pair to RTR", source),
-            })?;
+            .map_err(|source| error::cannot_receive_from(peer, &self.device.name, &gid.interface, source))?;
         Ok(queue_pair)
     }
 }
@@ -350,7 +380,7 @@ pub(super) fn choose_port_and_gid<'a>(
     found.first().copied().ok_or_else(|| first_error.unwrap_or_else(|| no_port(1)))
 }
 
-fn interface_mac(interface: &str) -> Mac {
+pub(super) fn interface_mac(interface: &str) -> Mac {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }

@@ -7,10 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use super::ffi::{Completions, MemoryRegion, ProtectionDomain, QueuePairPath, Sending, VerbsQueuePair};
 use super::open_device::choose_port_and_gid;
+pub use super::send::{CompletionStatus, SendCompletion};
 use super::{VerbsOptions, error, query};
 use crate::nic::{Access, Endpoint, NicError, Transport};
 use crate::region::Region;
@@ -42,32 +41,6 @@ pub struct Work {
     pub len: u32,
     pub remote: u64,
     pub rkey: u32,
-}
-
-/// The outcome of an operation (the `IBV_WC_` codes of ibv_poll_cq(3)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompletionStatus {
-    Success,
-    /// `REM_ACCESS_ERR`: the peer does not allow the access.
-    RemoteAccessError,
-    /// `REM_INV_REQ_ERR`: the peer's queue pair does not accept it.
-    RemoteInvalidRequest,
-    /// `REM_OP_ERR`: the peer could not do it.
-    RemoteOperationError,
-    /// `RETRY_EXC_ERR`: no answer after all retries.
-    RetriesExceeded,
-    /// `RNR_RETRY_EXC_ERR`: the peer was never ready to receive it.
-    ReceiverNotReady,
-    /// `WR_FLUSH_ERR`: an earlier one failed, and the queue pair with it.
-    Flushed,
-    Other(u32),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The number of its [`Work`].
-    pub id: u64,
-    pub status: CompletionStatus,
 }
 
 /// One queue pair of a device, with memory to send from and to receive into.
@@ -107,7 +80,7 @@ impl Requester {
         let domain = Arc::new(ProtectionDomain::new(context).map_err(cannot_open)?);
         let memory = MemoryRegion::register_local(Arc::clone(&domain), memory)
             .map_err(system("register the requester's memory"))?;
-        let queue_pair = VerbsQueuePair::for_requests(domain, Arc::clone(&completions), transport, sends)
+        let queue_pair = VerbsQueuePair::for_requests(domain, Arc::clone(&completions), transport, sends, 0)
             .map_err(system("make a queue pair"))?;
         queue_pair.initialise(port.number, Access::default()).map_err(system("move a queue pair to INIT"))?;
         Ok(Requester {
@@ -148,21 +121,10 @@ impl Requester {
             action: format!("{action} on `{}`", self.device),
             source,
         };
-        let path = QueuePairPath {
-            port: self.port,
-            gid_index: self.gid_index,
-            peer_gid: peer.to_gid(),
-            peer_qpn: qpn,
-            start_psn: 0,
-            mtu: query::mtu_code(self.mtu),
-            rd_atomic: 0,
-        };
-        self.queue_pair.receive_from(&path).map_err(|source| match Errno::from_io_error(&source) {
-            Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
-                error::no_neighbour(peer.ip, &self.interface).into()
-            }
-            _ => system("move a queue pair to RTR", source),
-        })?;
+        let path = QueuePairPath::to_peer(self.port, self.gid_index, peer, qpn, self.mtu);
+        self.queue_pair
+            .receive_from(&path)
+            .map_err(|source| error::cannot_receive_from(peer.ip, &self.device, &self.interface, source))?;
         let rd_atomic = rd_atomic.min(self.rd_atomic);
         self.queue_pair
             .enter_ready_to_send(&Sending { start_psn, rd_atomic, timeout })
@@ -178,7 +140,7 @@ impl Requester {
     }
 
     /// Appends completions to `out`, oldest first; waits up to `timeout` if there are none.
-    pub fn completed(&self, out: &mut Vec<Completion>, timeout: Duration) -> Result<(), NicError> {
+    pub fn completed(&self, out: &mut Vec<SendCompletion>, timeout: Duration) -> Result<(), NicError> {
         let (before, end) = (out.len(), Instant::now() + timeout);
         loop {
             self.completions.take_sent(out).map_err(|source| NicError::System {

@@ -34,13 +34,13 @@ pub(super) fn draw_top_flows(
     };
     app.top.selected = app.top.selected.min(top.flows.len().saturating_sub(1));
     let width = usize::from(area.width);
-    let lacks: Vec<Line> = top
+    let missing: Vec<Line> = top
         .describe_gaps()
         .iter()
         .flat_map(|sentence| words_in_lines(sentence, width))
         .map(|line| Line::from(line).style(look.theme.dim))
         .collect();
-    let lacking = Constraint::Length((lacks.len() as u16).min(area.height / 2));
+    let lacking = Constraint::Length((missing.len() as u16).min(area.height / 2));
     let [title, body, below] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), lacking]).areas(area);
     let head = format!(
@@ -50,7 +50,7 @@ pub(super) fn draw_top_flows(
         format_grouped(top.known)
     );
     frame.render_widget(Line::from(head).style(look.theme.header), title);
-    frame.render_widget(Paragraph::new(lacks), below);
+    frame.render_widget(Paragraph::new(missing), below);
     let has_ages = top.by == By::Latency.name();
     let unit = if has_ages { " ns" } else { "" };
     let widths =

@@ -9,7 +9,8 @@ use ratatui::text::{Line, Span};
 
 use super::DrawContext;
 use super::text::{gauge_bar, per_second, truncate_text};
-use crate::dashboard::app::App;
+use crate::dashboard::app::{App, Snapshot};
+use crate::stores::StoreRow;
 use crate::waterfall::{self, LinkLoss, WaterfallRow};
 use dta_cli::number::format_duration;
 
@@ -38,11 +39,11 @@ pub(super) fn draw_waterfall(
     } else {
         lines.push(columns.header_line(look));
     }
-    let told = look.now.saturating_duration_since(now.taken);
+    let shown_for = look.now.saturating_duration_since(now.taken);
     for row in waterfall::waterfall_rows(&now.nodes, &app.rates, app.all) {
         match row {
             WaterfallRow::Node { name, age } => {
-                lines.push(node_line(name, age.map(|age| age + told.as_secs_f64()), look));
+                lines.push(node_line(name, age.map(|age| age + shown_for.as_secs_f64()), look));
             }
             WaterfallRow::Counter { node, name, value, share, rate } => {
                 let spark = app.history.sparkline(&node, &name, columns.spark);
@@ -53,6 +54,7 @@ pub(super) fn draw_waterfall(
             WaterfallRow::Link(loss) => lines.extend(columns.link_lines(&loss, look)),
         }
     }
+    lines.extend(columns.memory_lines(now, look));
     let note = super::draw_lines(frame, area, lines, &mut app.scroll[0]);
     let narrow = (columns.spark == 0).then(|| format!("not shown below {WIDE} columns: rates and bars"));
     match (narrow, note) {
@@ -64,9 +66,9 @@ pub(super) fn draw_waterfall(
 fn node_line<'a>(name: String, age: Option<f64>, look: &DrawContext) -> Line<'a> {
     let mut spans = vec![Span::styled(name, look.theme.header)];
     if let Some(age) = age {
-        let told =
+        let text =
             format!("  seen {} ago", format_duration(std::time::Duration::from_secs_f64(age.max(0.0))));
-        spans.push(Span::styled(told, look.theme.dim));
+        spans.push(Span::styled(text, look.theme.dim));
         if age >= SILENT {
             spans.push(Span::styled("  silent: it stopped, or its session ended", look.theme.lost));
         }
@@ -74,7 +76,6 @@ fn node_line<'a>(name: String, age: Option<f64>, look: &DrawContext) -> Line<'a>
     Line::from(spans)
 }
 
-/// One line of the page.
 struct CounterLine {
     node: String,
     name: String,
@@ -153,6 +154,33 @@ impl Columns {
             vec![Line::from(text).style(if loss.lost > 0 { look.theme.lost } else { look.theme.dim })];
         lines.extend(self.reason_lines(&loss.how, look));
         lines
+    }
+
+    /// What memory holds of all that was written into it.
+    fn memory_lines<'a>(&self, now: &Snapshot, look: &DrawContext) -> Vec<Line<'a>> {
+        let stores: Vec<StoreRow> =
+            now.stores.iter().filter_map(|info| StoreRow::try_from(info.clone()).ok()).collect();
+        let stages = waterfall::stored_stages(&stores);
+        let mut lines = Vec::new();
+        if !stages.is_empty() {
+            lines.push(node_line("memory".to_owned(), None, look));
+        }
+        for stage in stages {
+            let mark = if stage.losses.is_empty() { '✓' } else { ' ' };
+            lines.push(self.estimate_line(&format!("  {mark} {}", stage.name), stage.count));
+            lines.extend(stage.estimated_by.iter().flat_map(|how| self.reason_lines(how, look)));
+            for loss in stage.losses {
+                lines.push(self.estimate_line(&format!("    {}", loss.name), loss.count));
+                lines.extend(self.reason_lines(&loss.meaning, look));
+            }
+        }
+        lines
+    }
+
+    fn estimate_line<'a>(&self, name: &str, count: u64) -> Line<'a> {
+        let label = self.label;
+        let count = format!("about {}", format_grouped(count));
+        Line::from(format!("{:<label$}{count:>VALUE$}", truncate_text(name, label)))
     }
 
     fn reason_lines<'a>(&self, words: &str, look: &DrawContext) -> Vec<Line<'a>> {

@@ -11,6 +11,7 @@
 
 #[cfg(feature = "verbs-requester")]
 mod requester;
+mod send;
 
 use std::ffi::CStr;
 use std::io;
@@ -23,10 +24,10 @@ use dta_proto::wire::roce::Psn;
 use ibverbs_sys as ibv;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-#[cfg(feature = "verbs-requester")]
-pub(super) use requester::Sending;
+pub(super) use send::{SendChain, Sending};
 
-use crate::nic::{Access, Transport};
+use crate::nic::verbs::query::mtu_code;
+use crate::nic::{Access, Endpoint, Transport};
 use crate::region::Region;
 
 /// The result of a verb that returns an errno.
@@ -337,7 +338,7 @@ impl Completions {
         Ok(completions)
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel's structure is the library's and lives until drop; this field never changes.
         let fd = unsafe { (*self.channel.as_ptr()).fd };
         // SAFETY: the descriptor is open for as long as the channel is, which is not ended before `self` is.
@@ -423,7 +424,7 @@ impl Completions {
         }
     }
 
-    fn request_notification(&self) -> io::Result<()> {
+    pub(super) fn request_notification(&self) -> io::Result<()> {
         // SAFETY: as in `poll`; the queue is alive.
         check_errno(unsafe {
             let notify = (*self.context.raw.as_ptr()).ops.req_notify_cq.ok_or(io::ErrorKind::Unsupported)?;
@@ -432,7 +433,7 @@ impl Completions {
     }
 
     /// Takes the events off the channel: an unacknowledged event would block the destruction of the queue.
-    fn acknowledge_events(&self) {
+    pub(super) fn acknowledge_events(&self) {
         let (mut cq, mut cookie) = (null_mut(), null_mut());
         // SAFETY: the channel is alive and its descriptor does not block; the library writes both
         // pointers on success.
@@ -462,10 +463,23 @@ pub(super) struct QueuePairPath {
     pub(super) peer_qpn: u32,
     /// PSN of the first packet.
     pub(super) start_psn: u32,
-    /// Path MTU as the library counts it, 1 for 256 to 5 for 4096.
-    pub(super) mtu: ibv::ibv_mtu,
+    /// Path MTU in bytes.
+    pub(super) mtu: u32,
     /// Atomics and reads in flight that it answers; RC only.
     pub(super) rd_atomic: u8,
+}
+
+impl QueuePairPath {
+    /// The path of a queue pair that sends, and receives nothing but answers.
+    pub(super) fn to_peer(
+        port: u8,
+        gid_index: u8,
+        peer: &Endpoint,
+        peer_qpn: u32,
+        mtu: u32,
+    ) -> QueuePairPath {
+        QueuePairPath { port, gid_index, peer_gid: peer.to_gid(), peer_qpn, start_psn: 0, mtu, rd_atomic: 0 }
+    }
 }
 
 /// How long a requester waits after an RNR NAK: code 12 is 0.64 ms (InfiniBand specification, table 45).
@@ -474,6 +488,8 @@ const RNR_TIMER: u8 = 12;
 pub(super) struct VerbsQueuePair {
     raw: Raw<ibv::ibv_qp>,
     transport: Transport,
+    /// Bytes of payload that fit in a work request.
+    max_inline: u32,
     _completions: Arc<Completions>,
     _domain: Arc<ProtectionDomain>,
 }
@@ -486,14 +502,14 @@ impl VerbsQueuePair {
         transport: Transport,
         receives: u32,
     ) -> io::Result<VerbsQueuePair> {
-        VerbsQueuePair::with_queues(domain, completions, transport, 0, receives)
+        VerbsQueuePair::with_queues(domain, completions, transport, (0, 0), receives)
     }
 
     fn with_queues(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
         transport: Transport,
-        sends: u32,
+        (sends, inline): (u32, u32),
         receives: u32,
     ) -> io::Result<VerbsQueuePair> {
         let mut wanted = ibv::ibv_qp_init_attr {
@@ -505,7 +521,7 @@ impl VerbsQueuePair {
                 max_recv_wr: receives.max(1),
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: 0,
+                max_inline_data: inline,
             },
             qp_type: match transport {
                 Transport::Uc => ibv::ibv_qp_type::IBV_QPT_UC,
@@ -516,7 +532,8 @@ impl VerbsQueuePair {
         // SAFETY: the domain and the completion queue are alive and of one context, and kept by the
         // value made here; the library reads and updates the structure during the call only.
         let raw = unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut wanted) };
-        Ok(VerbsQueuePair { raw: Raw::new(raw)?, transport, _completions: completions, _domain: domain })
+        let (raw, max_inline) = (Raw::new(raw)?, wanted.cap.max_inline_data);
+        Ok(VerbsQueuePair { raw, transport, max_inline, _completions: completions, _domain: domain })
     }
 
     fn modify_attributes(
@@ -551,7 +568,7 @@ impl VerbsQueuePair {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
-            path_mtu: path.mtu,
+            path_mtu: mtu_code(path.mtu),
             dest_qp_num: path.peer_qpn,
             rq_psn: path.start_psn,
             ah_attr: ibv::ibv_ah_attr {

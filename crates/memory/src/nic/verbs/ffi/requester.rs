@@ -1,84 +1,15 @@
-//! What a requester does and a passive queue pair never does: it sends from its own memory, and polls for
-//! completions.
+//! Single operations of a requester, with all that tests need beyond what a translator sends.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::ptr::null_mut;
-use std::sync::Arc;
 
 use ibverbs_sys as ibv;
 
-use super::{Completions, MemoryRegion, ProtectionDomain, VerbsQueuePair, check_errno};
-use crate::nic::Transport;
-use crate::nic::verbs::requester::{Completion, CompletionStatus, RdmaOperation, Work};
-use crate::region::Region;
-
-impl MemoryRegion {
-    /// Registers `region` for this side only, as the source of sends and the target of READs and atomics. No peer has
-    /// any right to it.
-    pub(in crate::nic::verbs) fn register_local(
-        domain: Arc<ProtectionDomain>,
-        region: Arc<Region>,
-    ) -> io::Result<MemoryRegion> {
-        MemoryRegion::register_region(domain, region, ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)
-    }
-
-    /// The local key (lkey) for work requests of this side.
-    fn local_key(&self) -> u32 {
-        // SAFETY: the structure is the library's, lives until the registration ends, and this field
-        // never changes.
-        unsafe { (*self.raw.as_ptr()).lkey }
-    }
-}
-
-/// How a queue pair sends.
-pub(in crate::nic::verbs) struct Sending {
-    /// PSN of the first packet.
-    pub(in crate::nic::verbs) start_psn: u32,
-    /// Atomics and READs that may be in flight; RC only.
-    pub(in crate::nic::verbs) rd_atomic: u8,
-    /// How long to wait for an answer before resending, 4.096 µs · 2^`timeout`; RC only.
-    pub(in crate::nic::verbs) timeout: u8,
-}
-
-/// Retries before the requester gives up: the most that the field holds.
-const RETRIES: u8 = 7;
-/// The same after RNR NAKs, where 7 means no limit (ibv_modify_qp(3)).
-const RNR_RETRIES: u8 = 7;
+use super::{MemoryRegion, VerbsQueuePair, check_errno};
+use crate::nic::verbs::requester::{RdmaOperation, Work};
 
 impl VerbsQueuePair {
-    /// Makes one in state RESET, with room for `sends`.
-    pub(in crate::nic::verbs) fn for_requests(
-        domain: Arc<ProtectionDomain>,
-        completions: Arc<Completions>,
-        transport: Transport,
-        sends: u32,
-    ) -> io::Result<VerbsQueuePair> {
-        VerbsQueuePair::with_queues(domain, completions, transport, sends, 0)
-    }
-
-    /// RTR to RTS: ready to send.
-    pub(in crate::nic::verbs) fn enter_ready_to_send(&self, sending: &Sending) -> io::Result<()> {
-        use ibv::ibv_qp_attr_mask as mask;
-        let mut attributes = ibv::ibv_qp_attr {
-            qp_state: ibv::ibv_qp_state::IBV_QPS_RTS,
-            sq_psn: sending.start_psn,
-            ..Default::default()
-        };
-        let mut fields = mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN;
-        if self.transport == Transport::Rc {
-            attributes.timeout = sending.timeout;
-            attributes.retry_cnt = RETRIES;
-            attributes.rnr_retry = RNR_RETRIES;
-            attributes.max_rd_atomic = sending.rd_atomic;
-            fields |= mask::IBV_QP_TIMEOUT
-                | mask::IBV_QP_RETRY_CNT
-                | mask::IBV_QP_RNR_RETRY
-                | mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        }
-        self.modify_attributes(attributes, fields)
-    }
-
     /// Posts one operation from or to its place in `local`. It completes once, whatever its outcome.
     pub(in crate::nic::verbs) fn post_send(&self, local: &MemoryRegion, work: &Work) -> io::Result<()> {
         use ibv::ibv_wr_opcode as opcode;
@@ -140,29 +71,5 @@ impl VerbsQueuePair {
             let post = (*context).ops.post_send.ok_or(io::ErrorKind::Unsupported)?;
             post(self.raw.as_ptr(), &mut request, &mut refused)
         })
-    }
-}
-
-impl Completions {
-    /// Appends completed sends to `out`, oldest first, without waiting.
-    pub(in crate::nic::verbs) fn take_sent(&self, out: &mut Vec<Completion>) -> io::Result<()> {
-        self.poll_each(|wc| {
-            let status = wc.error().map_or(CompletionStatus::Success, |(code, _)| completion_status(code));
-            out.push(Completion { id: wc.wr_id(), status });
-        })
-    }
-}
-
-fn completion_status(code: ibv::ibv_wc_status::Type) -> CompletionStatus {
-    use ibv::ibv_wc_status as s;
-    match code {
-        s::IBV_WC_SUCCESS => CompletionStatus::Success,
-        s::IBV_WC_REM_ACCESS_ERR => CompletionStatus::RemoteAccessError,
-        s::IBV_WC_REM_INV_REQ_ERR => CompletionStatus::RemoteInvalidRequest,
-        s::IBV_WC_REM_OP_ERR => CompletionStatus::RemoteOperationError,
-        s::IBV_WC_RETRY_EXC_ERR => CompletionStatus::RetriesExceeded,
-        s::IBV_WC_RNR_RETRY_EXC_ERR => CompletionStatus::ReceiverNotReady,
-        s::IBV_WC_WR_FLUSH_ERR => CompletionStatus::Flushed,
-        other => CompletionStatus::Other(other),
     }
 }

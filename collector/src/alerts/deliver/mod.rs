@@ -1,0 +1,117 @@
+//! Alerts to those who act on them: [Alertmanager](alertmanager), [webhooks](webhook) and [exporters](export). Each receiver
+//! has a task of its own, so that none waits for another, and reads the [`AlertBoard`]: nothing is queued in between. In a
+//! cluster, one collector delivers what all find: [outbox].
+
+mod alertmanager;
+mod client;
+mod export;
+mod outbox;
+mod webhook;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dta_export::run::clear_text_warning;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+use super::board::AlertBoard;
+use super::rule::AlertsConfig;
+
+use self::alertmanager::AlertmanagerSender;
+use self::client::{PostOutcome, ReceiverClient};
+use self::webhook::WebhookSender;
+
+pub use self::export::export_feeds;
+
+/// Counts what became of an attempt to send so many alerts.
+fn count_outcome(board: &AlertBoard, outcome: PostOutcome, alerts: usize) {
+    let counter = match outcome {
+        PostOutcome::Accepted => &board.counters().delivered,
+        PostOutcome::Rejected => &board.counters().rejected,
+        PostOutcome::Later => &board.counters().retried,
+    };
+    counter.fetch_add(alerts as u64, Ordering::Relaxed);
+}
+
+/// What deliveries say of the collector that sends them.
+#[derive(Clone, Debug)]
+pub struct DeliveryOptions {
+    /// The name of the collector.
+    pub collector: String,
+    /// The address of its page, to which the links of alerts are relative; empty = none.
+    pub page: String,
+    /// Folder where it is noted what each receiver has; without it, they begin with what comes. In a cluster, etcd has that.
+    pub folder: Option<PathBuf>,
+}
+
+/// Running deliveries; they end when this is dropped.
+#[derive(Debug)]
+pub struct AlertDeliveries {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// A table `[[alerts.alertmanager]]` or `[[alerts.webhook]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlertReceiver {
+    /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
+    pub url: String,
+    /// File with the token in its first line, which is sent as `Authorization: Bearer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// CAs of the receiver's certificate (PEM); unset, those that browsers trust.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+/// Checks what [`AlertDeliveries::start`] checks of files: secrets and certificates. Makes no connection. Returns warnings.
+///
+/// # Errors
+/// What would keep it from starting.
+pub fn check_receivers(config: &AlertsConfig) -> Result<Vec<String>, String> {
+    let alertmanagers = config.alertmanager.iter().map(|receiver| ("alerts.alertmanager", receiver));
+    let receivers = alertmanagers.chain(config.webhook.iter().map(|receiver| ("alerts.webhook", receiver)));
+    let mut warnings = Vec::new();
+    for (table, receiver) in receivers {
+        ReceiverClient::new(receiver)?;
+        let in_clear = receiver.secret_file.is_some().then(|| clear_text_warning(table, &receiver.url));
+        warnings.extend(in_clear.flatten());
+    }
+    Ok(warnings)
+}
+
+impl AlertDeliveries {
+    /// Starts to deliver what a board says. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// A secret or a certificate cannot be read.
+    pub fn start(
+        config: &AlertsConfig,
+        board: &Arc<AlertBoard>,
+        options: &DeliveryOptions,
+    ) -> Result<AlertDeliveries, String> {
+        let client = |receiver: &AlertReceiver| ReceiverClient::new(receiver).map(Arc::new);
+        let mut deliveries = AlertDeliveries { tasks: Vec::new() };
+        for receiver in &config.alertmanager {
+            let sender = AlertmanagerSender::new(client(receiver)?, options.page.clone());
+            deliveries.tasks.push(tokio::spawn(sender.run(board.clone())));
+        }
+        for receiver in &config.webhook {
+            let sender = WebhookSender::open(client(receiver)?, options, board);
+            deliveries.tasks.push(tokio::spawn(sender.run()));
+        }
+        if let Some(cluster) = board.cluster() {
+            let share = outbox::share_findings(board.clone(), cluster.clone());
+            deliveries.tasks.push(tokio::spawn(share));
+        }
+        Ok(deliveries)
+    }
+}
+
+impl Drop for AlertDeliveries {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}

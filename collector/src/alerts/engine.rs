@@ -1,0 +1,949 @@
+//! Evaluates rules on entries as they come: each entry changes the tallies whose condition it fulfils, and windows are
+//! compared with limits when a bucket of theirs is over. Rules with the same condition, group and window share a tally.
+//!
+//! Time is a parameter everywhere, in nanoseconds since 1970: nothing here reads a clock.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dta_export::fields::EventFields;
+use dta_export::kind::EventKind;
+use dta_export::names::Names;
+use dta_memory::reader::append::ReadProgress;
+use dta_proto::flow_query::FlowFilter;
+use dta_proto::flow_record::{Column, ENTRY_LEN};
+use foldhash::fast::RandomState;
+
+use super::alert::Finding;
+use super::board::AlertCounters;
+use super::history::GroupPast;
+use super::reading::{Reading, ReadingKind};
+use super::rule::{Condition, Quantity, Rule, label_name};
+use super::sketch::STANDARD_ERROR;
+use super::source::{Entry, Source, describe_value, event_to_entry};
+use super::tally::{Tallied, WindowTally, WindowValue};
+
+/// Most findings of an evaluation, those with the greatest values first.
+pub(super) const MAX_FINDINGS: usize = 1000;
+/// Windows in which something must have come from a group before it is missed.
+const LEAST_WINDOWS: u32 = 3;
+
+/// Columns by whose value tallies are found, the most selective first.
+const INDEXED_COLUMNS: [&str; 8] =
+    ["dst", "src", "dst-port", "src-port", "switch", "exporter", "tcp-flags", "protocol"];
+
+/// A clock that is set back by no more is waited for, in nanoseconds.
+const MAX_WAIT_FOR_CLOCK: u64 = 60_000_000_000;
+
+#[derive(Debug)]
+pub struct AlertEngine {
+    rules: Vec<RuleState>,
+    tallies: Vec<SharedTally>,
+    flow_records: TallyIndex,
+    /// By kind of event, in the order of [`EventKind::ALL`].
+    events: Vec<TallyIndex>,
+    /// The numbers of tallies that a reading concerns.
+    readings: HashMap<ReadingKind, Vec<usize>, RandomState>,
+    names: Arc<Names>,
+    counters: CounterSums,
+    /// The latest moment of an evaluation.
+    newest: u64,
+    /// When batches were lost last, and when entries were last left out because evaluation was behind.
+    lost: Option<u64>,
+    sampled: Option<u64>,
+    /// When readings were last left out, as there were too many.
+    unread: Option<u64>,
+}
+
+/// What rules must have in common to share a tally.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TallyKey {
+    source: Source,
+    /// Kinds of events and readings.
+    kinds: Vec<&'static str>,
+    filter: String,
+    group: Vec<&'static str>,
+    window: u64,
+    quantity: Quantity,
+    /// Whether the window before is kept, too.
+    is_new_heavy: bool,
+}
+
+#[derive(Debug)]
+struct SharedTally {
+    key: TallyKey,
+    tally: WindowTally,
+    rules: Vec<usize>,
+    /// From when on it has all entries.
+    started: u64,
+}
+
+#[derive(Debug)]
+struct RuleState {
+    rule: Rule,
+    /// The past of a new group; `None` if the rule does not depend on it.
+    empty_past: Option<GroupPast>,
+    /// What it has learned of each group, by its key.
+    past: HashMap<Box<[u8]>, GroupPast, RandomState>,
+    /// The window whose values were last added to the past.
+    learned: u64,
+}
+
+/// Counts of entries that are published once in a while.
+#[derive(Debug, Default)]
+struct CounterSums {
+    entries: u64,
+    skipped: u64,
+    late: u64,
+    no_room: u64,
+}
+
+type TalliesByValue = HashMap<u128, Vec<usize>, RandomState>;
+
+/// The numbers of tallies that an entry may concern.
+#[derive(Debug, Default)]
+struct TallyIndex {
+    by_value: Vec<(&'static Column, TalliesByValue)>,
+    others: Vec<usize>,
+}
+
+impl TallyIndex {
+    fn add_tally(&mut self, number: usize, source: Source, filter: &FlowFilter) {
+        let indexed = INDEXED_COLUMNS.iter().filter_map(|name| source.column(name));
+        let Some((column, value)) =
+            indexed.filter_map(|column| Some((column, filter.required_value(column)?))).next()
+        else {
+            return self.others.push(number);
+        };
+        let place = self.by_value.iter().position(|(of, _)| *of == column).unwrap_or_else(|| {
+            self.by_value.push((column, HashMap::default()));
+            self.by_value.len() - 1
+        });
+        self.by_value[place].1.entry(value).or_default().push(number);
+    }
+
+    #[inline]
+    fn for_each(&self, entry: &Entry, mut with: impl FnMut(usize)) {
+        for (column, tallies) in &self.by_value {
+            let found = tallies.get(&column.read_value(entry));
+            found.into_iter().flatten().for_each(|number| with(*number));
+        }
+        self.others.iter().for_each(|number| with(*number));
+    }
+}
+
+/// What an evaluation of a rule found.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    pub rule: &'a Rule,
+    pub findings: Vec<Finding>,
+    /// From when on the rule's windows have all entries.
+    pub started: u64,
+}
+
+impl TallyKey {
+    fn from_rule(rule: &Rule) -> TallyKey {
+        TallyKey {
+            source: rule.source,
+            kinds: rule
+                .event
+                .map(EventKind::name)
+                .into_iter()
+                .chain(rule.readings.iter().map(|kind| kind.name()))
+                .collect(),
+            filter: rule.filter.to_string(),
+            group: rule.group.iter().map(|column| column.name).collect(),
+            window: rule.window,
+            quantity: rule.measure.quantity.clone(),
+            is_new_heavy: matches!(rule.condition, Condition::NewHeavy { .. }),
+        }
+    }
+}
+
+impl AlertEngine {
+    pub fn new(rules: Vec<Rule>, names: Arc<Names>, now: u64) -> AlertEngine {
+        let mut engine = AlertEngine {
+            rules: Vec::new(),
+            tallies: Vec::new(),
+            flow_records: TallyIndex::default(),
+            events: EventKind::ALL.iter().map(|_| TallyIndex::default()).collect(),
+            readings: HashMap::default(),
+            names,
+            counters: CounterSums::default(),
+            newest: now,
+            lost: None,
+            sampled: None,
+            unread: None,
+        };
+        let mut shared: HashMap<TallyKey, usize> = HashMap::new();
+        for (index, rule) in rules.into_iter().enumerate() {
+            let key = TallyKey::from_rule(&rule);
+            let number = *shared.entry(key.clone()).or_insert_with(|| engine.add_tally(key, &rule, now));
+            engine.tallies[number].tally.make_room_for(&rule);
+            engine.tallies[number].rules.push(index);
+            let empty_past = GroupPast::for_condition(rule.condition);
+            engine.rules.push(RuleState { rule, empty_past, past: HashMap::default(), learned: 0 });
+        }
+        engine
+    }
+
+    fn add_tally(&mut self, key: TallyKey, rule: &Rule, started: u64) -> usize {
+        let number = self.tallies.len();
+        let tally = WindowTally::new(rule);
+        self.tallies.push(SharedTally { key, tally, rules: Vec::new(), started });
+        match rule.source {
+            Source::FlowRecords => self.flow_records.add_tally(number, rule.source, &rule.filter),
+            Source::IntEvents => {
+                let wanted = EventKind::ALL.iter().zip(&mut self.events);
+                wanted
+                    .filter(|(kind, _)| rule.event.is_none_or(|event| event == **kind))
+                    .for_each(|(_, index)| index.add_tally(number, rule.source, &rule.filter));
+            }
+            Source::Counters | Source::Values => {
+                rule.readings.iter().for_each(|kind| self.readings.entry(*kind).or_default().push(number));
+            }
+        }
+        number
+    }
+
+    /// An engine of other rules that goes on where this one ends: windows stay where a tally is still needed, and the past
+    /// of each rule that has the same name and measures the same. What is new begins now.
+    #[must_use]
+    pub fn with_rules(self, rules: Vec<Rule>, now: u64) -> AlertEngine {
+        let AlertEngine {
+            rules: former_rules, tallies, names, counters, newest, lost, sampled, unread, ..
+        } = self;
+        let mut engine =
+            AlertEngine { counters, newest, lost, sampled, unread, ..AlertEngine::new(rules, names, now) };
+        let mut former_rules: HashMap<String, RuleState> =
+            former_rules.into_iter().map(|state| (state.rule.name.clone(), state)).collect();
+        for state in &mut engine.rules {
+            if let Some(former) =
+                former_rules.remove(&state.rule.name).filter(|former| state.has_same_past(former))
+            {
+                (state.past, state.learned) = (former.past, former.learned);
+            }
+        }
+        let mut former_tallies: HashMap<TallyKey, (WindowTally, u64)> = tallies
+            .into_iter()
+            .map(|SharedTally { key, tally, started, .. }| (key, (tally, started)))
+            .collect();
+        for shared in &mut engine.tallies {
+            if let Some((tally, started)) = former_tallies.remove(&shared.key) {
+                shared.tally.take_groups(tally);
+                shared.started = started;
+            }
+        }
+        engine
+    }
+
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|state| &state.rule)
+    }
+
+    /// Adds flow records that lie back to back, each of which stands for so many.
+    pub fn add_flow_records(&mut self, entries: &[u8], weight: u64, now: u64) {
+        let (entries, _) = entries.as_chunks::<ENTRY_LEN>();
+        for entry in entries {
+            let mut received = [0; 8];
+            received.copy_from_slice(&entry[..8]);
+            // A clock that is ahead is no reason to wait.
+            let time = u64::from_be_bytes(received).min(now);
+            let Self { tallies, flow_records, counters, .. } = self;
+            counters.entries += 1;
+            flow_records.for_each(entry, |number| {
+                let SharedTally { tally, started, .. } = &mut tallies[number];
+                counters.count(tally.add_entry(entry, time, now, weight), time >= *started)
+            });
+        }
+    }
+
+    /// Adds an event that comes now, and stands for so many: clocks of switches may be wrong.
+    pub fn add_event(&mut self, fields: &EventFields, weight: u64, now: u64) {
+        let Some(entry) = event_to_entry(fields) else { return };
+        let Some(kind) = EventKind::ALL.iter().position(|kind| *kind == fields.kind) else { return };
+        let Self { tallies, events, counters, .. } = self;
+        counters.entries += 1;
+        events[kind].for_each(&entry, |number| {
+            counters.count(tallies[number].tally.add_entry(&entry, now, now, weight), true)
+        });
+    }
+
+    /// What must be read.
+    pub fn wanted_readings(&self) -> Vec<ReadingKind> {
+        self.readings.keys().copied().collect()
+    }
+
+    /// After how many nanoseconds it must be read again: the shortest bucket, if anything must be read.
+    pub fn reading_interval(&self) -> Option<u64> {
+        let is_read = |shared: &&SharedTally| shared.key.source.is_read();
+        self.tallies.iter().filter(is_read).map(|shared| shared.tally.bucket()).min()
+    }
+
+    /// Adds what was read of a counter or value at the end of a bucket, whose last moment is `at`.
+    pub fn add_reading(&mut self, reading: &Reading, at: u64, now: u64) {
+        let entry = reading.to_entry();
+        let Self { tallies, readings, counters, .. } = self;
+        for number in readings.get(&reading.kind).into_iter().flatten() {
+            let tally = &mut tallies[*number].tally;
+            if reading.is_news || tally.takes_repeated_readings() {
+                counters.count(tally.add_entry(&entry, at, now, 1), true);
+            }
+        }
+    }
+
+    /// Notes that counters and values were not read because there are too many.
+    pub fn note_unread(&mut self, now: u64) {
+        self.unread = Some(now);
+    }
+
+    /// Notes entries that were left out because evaluation was behind.
+    pub fn note_skipped(&mut self, entries: u64, now: u64) {
+        self.counters.skipped += entries;
+        self.sampled = Some(now);
+    }
+
+    /// Notes batches that were lost before they could be read.
+    pub fn note_losses(&mut self, progress: &ReadProgress, now: u64) {
+        if progress.overwritten + progress.missing + progress.damaged > 0 {
+            self.lost = Some(now);
+        }
+    }
+
+    /// Adds what was counted since the last call to counters that others read.
+    pub fn publish_counters(&mut self, to: &AlertCounters) {
+        let CounterSums { entries, skipped, late, no_room } = std::mem::take(&mut self.counters);
+        for (counter, count) in
+            [(&to.entries, entries), (&to.skipped, skipped), (&to.late, late), (&to.no_room, no_room)]
+        {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins windows again where the clock was set back by more than is waited for.
+    fn follow_clock(&mut self, now: u64) {
+        let back = self.newest.saturating_sub(now);
+        if back <= MAX_WAIT_FOR_CLOCK {
+            self.newest = self.newest.max(now);
+            return;
+        }
+        let seconds = back / 1_000_000_000;
+        tracing::warn!(seconds, "the clock was set back: windows of alert rules begin again");
+        self.newest = now;
+        for SharedTally { tally, started, .. } in &mut self.tallies {
+            tally.set_back(back, now);
+            *started = if tally.is_lasting() { started.saturating_sub(back) } else { now };
+        }
+        let pasts = self.rules.iter_mut().flat_map(|state| state.past.values_mut());
+        pasts.for_each(|past| past.set_back(back));
+        for moment in [&mut self.lost, &mut self.sampled, &mut self.unread] {
+            *moment = moment.map(|moment| moment.min(now));
+        }
+    }
+
+    /// The rules whose windows are over since the last evaluation, and what they find.
+    pub fn evaluate(&mut self, now: u64) -> Vec<Evaluation<'_>> {
+        self.follow_clock(now);
+        let mut found: Vec<(usize, Vec<Finding>, u64)> = Vec::new();
+        for SharedTally { key, tally, rules, started } in &mut self.tallies {
+            let Some(window) = tally.next_window(now) else { continue };
+            let started = *started;
+            let mut values = tally.read_window(&window);
+            let span = tally.window_span(&window);
+            let gaps = match key.source.is_read() {
+                true => [None, None, self.unread],
+                false => [self.lost, self.sampled, None],
+            };
+            let notes = describe_gaps(gaps, tally.count_without_room(&window), &span);
+            for index in rules {
+                let state = &mut self.rules[*index];
+                if state.rule.group.is_empty()
+                    && values.is_empty()
+                    && state.rule.measure.quantity == Quantity::Sums
+                {
+                    values.insert(Box::default(), WindowValue::Sums(Default::default()));
+                }
+                let measured = measure_groups(&state.rule, &values, now, started);
+                // What came before is not known: of less than a window there is always too little.
+                if matches!(state.rule.condition, Condition::Below(_)) && span.start < started {
+                    continue;
+                }
+                let mut exceeding = match state.rule.condition {
+                    Condition::NewHeavy { top, floor } => {
+                        // Whether a flow was there before is not known yet.
+                        if tally.window_span(&tally.window_before(&window)).start < started {
+                            Vec::new()
+                        } else {
+                            let before = tally.read_window(&tally.window_before(&window));
+                            let before = measure_groups(&state.rule, &before, now, started);
+                            newly_heavy(measured, before, top, floor)
+                        }
+                    }
+                    condition => state.find_exceeding(condition, measured, &span),
+                };
+                exceeding.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+                if matches!(state.rule.condition, Condition::Below(_)) {
+                    exceeding.reverse();
+                }
+                exceeding.truncate(MAX_FINDINGS);
+                let finding = |exceeding| state.to_finding(exceeding, &values, &span, &notes, &self.names);
+                let findings = exceeding.into_iter().map(finding).collect();
+                found.push((*index, findings, started));
+            }
+        }
+        let rules = &self.rules;
+        let evaluation = |(index, findings, started): (usize, _, _)| Evaluation {
+            rule: &rules[index].rule,
+            findings,
+            started,
+        };
+        found.into_iter().map(evaluation).collect()
+    }
+}
+
+/// Why values of a window may be wrong: when batches were lost, entries were left out and readings were left out, and
+/// entries without a group.
+fn describe_gaps(
+    [lost, sampled, unread]: [Option<u64>; 3],
+    without_room: u64,
+    span: &Range<u64>,
+) -> Vec<String> {
+    let is_within = |moment: Option<u64>| moment.is_some_and(|moment| moment >= span.start);
+    let mut notes = Vec::new();
+    if is_within(lost) {
+        notes.push("batches were lost in this window: the value is too low".to_owned());
+    }
+    if is_within(sampled) {
+        notes.push("evaluation was behind in this window: the value is estimated from a sample".to_owned());
+    }
+    if is_within(unread) {
+        notes.push("more counters and values are known than are read".to_owned());
+    }
+    if without_room > 0 {
+        notes.push(format!("{without_room} entries of this window are in no group: the rule has as many groups as it may (max_groups)"));
+    }
+    notes
+}
+
+impl CounterSums {
+    /// What was received before evaluation began is not late.
+    #[inline]
+    fn count(&mut self, outcome: Tallied, is_new: bool) {
+        match outcome {
+            Tallied::Added | Tallied::NotIncluded => {}
+            Tallied::TooLate => self.late += u64::from(is_new),
+            Tallied::NoRoom => self.no_room += 1,
+        }
+    }
+}
+
+type GroupValues = HashMap<Box<[u8]>, WindowValue, foldhash::quality::RandomState>;
+/// Key, value and limit.
+type Exceeding<'a> = (&'a [u8], f64, f64);
+
+/// What the rule measures of each group; of silent ones, the seconds for which they have been silent.
+fn measure_groups<'a>(rule: &Rule, values: &'a GroupValues, now: u64, started: u64) -> Vec<(&'a [u8], f64)> {
+    let measure = &rule.measure;
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    let number = |value: &WindowValue| match value {
+        WindowValue::Sums(sums) => {
+            let value = sums.value_of(measure.sum) as f64 * measure.factor;
+            Some(if measure.is_rate { value / seconds(rule.window) } else { value })
+        }
+        WindowValue::Distinct(count, _) => Some(*count),
+        WindowValue::Number(number) => Some(*number as f64),
+        WindowValue::Seen { windows, .. } if *windows < LEAST_WINDOWS => None,
+        WindowValue::Seen { last, .. } => Some(seconds(now.saturating_sub(*last.max(&started)))),
+    };
+    values.iter().filter_map(|(key, value)| Some((&**key, number(value)?))).collect()
+}
+
+/// The groups among the `top` of this window that were not among those of the window before.
+fn newly_heavy<'a>(
+    mut measured: Vec<(&'a [u8], f64)>,
+    mut before: Vec<(&[u8], f64)>,
+    top: usize,
+    floor: f64,
+) -> Vec<Exceeding<'a>> {
+    keep_largest(&mut before, top);
+    keep_largest(&mut measured, top);
+    let is_new = |key: &[u8]| before.iter().all(|(of, _)| *of != key);
+    measured
+        .into_iter()
+        .filter(|(key, value)| *value > floor && is_new(key))
+        .map(|(key, value)| (key, value, floor))
+        .collect()
+}
+
+fn keep_largest(values: &mut Vec<(&[u8], f64)>, count: usize) {
+    values.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    values.truncate(count);
+}
+
+impl RuleState {
+    /// Whether what the former has learned is what this one would have.
+    fn has_same_past(&self, former: &RuleState) -> bool {
+        let kind = |state: &RuleState| std::mem::discriminant(&state.rule.condition);
+        TallyKey::from_rule(&self.rule) == TallyKey::from_rule(&former.rule)
+            && self.rule.measure == former.rule.measure
+            && kind(self) == kind(former)
+    }
+
+    /// The groups for which the condition holds.
+    fn find_exceeding<'a>(
+        &mut self,
+        condition: Condition,
+        measured: Vec<(&'a [u8], f64)>,
+        span: &Range<u64>,
+    ) -> Vec<Exceeding<'a>> {
+        let window = self.rule.window as f64 / 1e9;
+        let past = &self.past;
+        let limit = |key: &[u8]| match condition {
+            Condition::Above(limit) | Condition::Below(limit) => Some(limit),
+            Condition::Silent => Some(window),
+            _ => past.get(key)?.limit(condition, span.end),
+        };
+        let holds = |value: f64, limit: f64| match condition {
+            Condition::Below(_) => value < limit,
+            _ => value > limit,
+        };
+        let exceeding = measured.iter().filter_map(|(key, value)| {
+            let limit = limit(key)?;
+            holds(*value, limit).then_some((*key, *value, limit))
+        });
+        let exceeding: Vec<_> = exceeding.collect();
+        self.add_to_past(&measured, span.end);
+        exceeding
+    }
+
+    /// Adds values to the past of their groups, once a window.
+    fn add_to_past(&mut self, measured: &[(&[u8], f64)], at: u64) {
+        let Self { rule, empty_past: Some(empty), past, learned } = self else { return };
+        let window = at / rule.window;
+        if window == *learned {
+            return;
+        }
+        *learned = window;
+        past.retain(|_, of_group| of_group.is_recent(at));
+        for (key, value) in measured {
+            if past.contains_key(*key) || past.len() < rule.max_groups {
+                past.entry((*key).into()).or_insert_with(|| empty.clone()).add_value(*value, at);
+            }
+        }
+    }
+
+    fn to_finding(
+        &self,
+        (key, value, limit): Exceeding<'_>,
+        values: &GroupValues,
+        span: &Range<u64>,
+        notes: &[String],
+        names: &Names,
+    ) -> Finding {
+        let (mut notes, mut span) = (notes.to_vec(), span.clone());
+        match values.get(key) {
+            Some(WindowValue::Distinct(_, false)) => notes.push(format!(
+                "the value is an estimate with a standard error of {} %",
+                STANDARD_ERROR * 100.0
+            )),
+            // The evidence is what came last.
+            Some(WindowValue::Seen { last, .. }) => {
+                span = last.saturating_sub(self.rule.window)..*last + 1_000_000_000;
+            }
+            _ => {}
+        }
+        let group = read_key(&self.rule, key);
+        let describe = |(column, value): (&&'static Column, &u128)| {
+            (label_name(column), describe_value(self.rule.source, column, *value, names))
+        };
+        let labels = self.rule.group.iter().zip(&group).map(describe).collect();
+        Finding { values: group, labels, value, limit, span, notes }
+    }
+}
+
+/// The values of a group's columns.
+fn read_key(rule: &Rule, key: &[u8]) -> Vec<u128> {
+    let mut rest = key;
+    let read = |column: &&'static Column| {
+        let (value, behind) = rest.split_at(column.kind.width());
+        rest = behind;
+        value.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
+    };
+    rule.group.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use dta_proto::control::AlertTransition;
+    use dta_proto::drop_reason::DropReason;
+    use dta_proto::flow_record::FlowRecord;
+    use dta_proto::telemetry::Location;
+
+    use super::super::AlertBoard;
+    use super::super::rule::AlertsConfig;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const START: u64 = 1_795_000_000 * SECOND;
+
+    fn rules(text: &str) -> Vec<Rule> {
+        let config: AlertsConfig = toml::from_str(text).unwrap();
+        config.to_rules(&Names::empty()).unwrap()
+    }
+
+    /// An engine and its board, second by second.
+    struct Simulation {
+        engine: AlertEngine,
+        board: AlertBoard,
+        now: u64,
+        delivered: u64,
+    }
+
+    impl Simulation {
+        fn new(rules: Vec<Rule>, board: AlertBoard, now: u64) -> Simulation {
+            board.begin_rules(&rules, now);
+            let delivered = *board.subscribe().borrow();
+            Simulation {
+                engine: AlertEngine::new(rules, Arc::new(Names::empty()), now),
+                board,
+                now,
+                delivered,
+            }
+        }
+
+        /// The transitions of so many seconds, as rule, state and seconds since the start.
+        fn run(
+            &mut self,
+            seconds: u64,
+            mut records: impl FnMut(u64) -> Vec<FlowRecord>,
+        ) -> Vec<(String, String, u64)> {
+            let mut transitions: Vec<AlertTransition> = Vec::new();
+            for _ in 0..seconds {
+                let second = (self.now - START) / SECOND;
+                for record in records(second) {
+                    let entry = FlowRecord { received: self.now, ..record }.to_entry();
+                    self.engine.add_flow_records(&entry, 1, self.now);
+                }
+                self.now += SECOND;
+                self.evaluate();
+                transitions.extend(self.board.transitions_after(self.delivered));
+                self.delivered = *self.board.subscribe().borrow();
+            }
+            let text = |transition: AlertTransition| {
+                let alert = transition.alert.unwrap();
+                (alert.rule, alert.state, transition.at / 1000 - START / SECOND)
+            };
+            transitions.into_iter().map(text).collect()
+        }
+
+        fn change_rules(&mut self, rules: Vec<Rule>) {
+            let former = std::mem::replace(
+                &mut self.engine,
+                AlertEngine::new(Vec::new(), Arc::new(Names::empty()), self.now),
+            );
+            self.board.begin_rules(&rules, self.now);
+            self.engine = former.with_rules(rules, self.now);
+        }
+
+        fn evaluate(&mut self) {
+            for Evaluation { rule, findings, started } in self.engine.evaluate(self.now) {
+                for (fingerprint, _) in self.board.apply(rule, &findings, self.now, started) {
+                    self.board.set_rows(&fingerprint, &["row".to_owned()]);
+                }
+            }
+            self.board.publish(self.now).unwrap();
+        }
+    }
+
+    fn address(number: u32) -> Ipv6Addr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).to_ipv6_mapped()
+    }
+
+    fn record(src: u32, dst: u32) -> FlowRecord {
+        FlowRecord {
+            src: address(src),
+            dst: address(dst),
+            exporter: address(9),
+            packets: 1,
+            bytes: 40,
+            protocol: 6,
+            ..FlowRecord::EMPTY
+        }
+    }
+
+    fn short(transitions: &[(String, String, u64)]) -> Vec<(&str, &str)> {
+        transitions.iter().map(|(rule, state, _)| (rule.as_str(), state.as_str())).collect()
+    }
+
+    #[test]
+    fn a_flood_fires_once_and_is_resolved_when_it_is_over() {
+        let mut simulation = Simulation::new(rules(""), AlertBoard::default(), START);
+        let quiet = |second: u64| {
+            (0..5)
+                .map(|n| FlowRecord {
+                    tcp_flags: 0x1b,
+                    dst_port: 443,
+                    src_port: (second * 5 + n) as u16,
+                    ..record(n as u32, 200)
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(short(&simulation.run(120, quiet)), []);
+        let flood = |second: u64| {
+            let spoofed = |n: u32| FlowRecord {
+                tcp_flags: 2,
+                dst_port: 80,
+                packets: 20,
+                ..record(1000 + second as u32 * 100 + n, 7)
+            };
+            (0..100).map(spoofed).chain(quiet(second)).collect::<Vec<_>>()
+        };
+        let fired = simulation.run(60, flood);
+        assert_eq!(short(&fired), [("syn-flood-sources", "firing"), ("syn-flood", "firing")]);
+        assert!(fired.iter().all(|(.., at)| (120..=145).contains(at)), "{fired:?}");
+        let alerts = simulation.board.alerts();
+        let alert = alerts.iter().find(|alert| alert.rule == "syn-flood").unwrap();
+        assert_eq!(alert.labels["dst"], "10.0.0.7");
+        assert!(alert.text.starts_with("10.0.0.7 gets 2.0k packets/s"), "{}", alert.text);
+        assert!(
+            alert.command.contains("--where '(protocol = 6 and tcp-flags = 2) and dst = 10.0.0.7'"),
+            "{}",
+            alert.command
+        );
+        assert_eq!(alert.rows, ["row"]);
+        let mut resolved = simulation.run(120, quiet);
+        resolved.sort();
+        assert_eq!(short(&resolved), [("syn-flood", "resolved"), ("syn-flood-sources", "resolved")]);
+        assert_eq!(short(&simulation.run(300, quiet)), []);
+    }
+
+    #[test]
+    fn a_restart_neither_repeats_nor_forgets_an_alert() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.json");
+        let open = || AlertBoard::open(Some(path.clone())).unwrap();
+        let text = "defaults = false\n[[rule]]\nname = \"busy\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"\nabove = 15\nfor = \"6s\"\n";
+        let busy = |_| vec![FlowRecord { packets: 10, ..record(1, 2) }];
+        let mut simulation = Simulation::new(rules(text), open(), START);
+        assert_eq!(short(&simulation.run(30, busy)), [("busy", "firing")]);
+        for _ in 0..3 {
+            let Simulation { now, delivered, .. } = simulation;
+            simulation = Simulation::new(rules(text), open(), now);
+            assert_eq!(simulation.delivered, delivered, "numbers go on");
+            assert_eq!(short(&simulation.run(10, |_| Vec::new())), [], "windows are not complete yet");
+            assert_eq!(short(&simulation.run(20, busy)), []);
+            assert_eq!(simulation.board.alerts()[0].state, "firing");
+        }
+        let now = simulation.now;
+        simulation = Simulation::new(rules(text), open(), now);
+        assert_eq!(short(&simulation.run(60, |_| Vec::new())), [("busy", "resolved")]);
+        // The rule is gone while an alert of it fires.
+        assert_eq!(short(&simulation.run(30, busy)), [("busy", "firing")]);
+        let last = simulation.delivered;
+        let now = simulation.now;
+        simulation = Simulation::new(rules("defaults = false"), open(), now);
+        simulation.delivered = last;
+        assert_eq!(short(&simulation.run(1, busy)), [("busy", "resolved")]);
+        // What a version wrote whose alerts had fewer fields.
+        let older = r#"{"last": 7, "alerts": {"ab": {"rule": "x", "state": "firing", "fingerprint": "ab"}}, "transitions": [{"number": 7, "at": 1}]}"#;
+        std::fs::write(&path, older).unwrap();
+        assert_eq!(open().alerts()[0].rule, "x");
+        std::fs::write(&path, "{").unwrap();
+        assert!(AlertBoard::open(Some(path)).is_err());
+    }
+
+    #[test]
+    fn other_rules_leave_what_was_learned_and_what_is_held() {
+        let unusual = |name: &str, rest: &str| {
+            format!(
+                "[[rule]]\nname = \"{name}\"\nkind = \"baseline\"\ngroup = \"dst\"\nmeasure = \"packets\"\nabove = 50\n{rest}\n"
+            )
+        };
+        let slow = "[[rule]]\nname = \"slow\"\nkind = \"percentile\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"\nabove = 50\n";
+        let quiet = "[[rule]]\nname = \"quiet\"\nkind = \"silent\"\ngroup = \"exporter\"\nwindow = \"1m\"\n";
+        let text = |rules: &[&str]| format!("defaults = false\n{}", rules.concat());
+        let first = text(&[&unusual("kept", ""), &unusual("changed", ""), slow, quiet]);
+        let mut simulation = Simulation::new(rules(&first), AlertBoard::default(), START);
+        let usual = |_| vec![FlowRecord { packets: 10, ..record(1, 2) }];
+        let with_another = |_| vec![usual(0)[0], FlowRecord { exporter: address(8), ..record(1, 3) }];
+        assert_eq!(short(&simulation.run(3600, with_another)), []);
+        assert_eq!(short(&simulation.run(3600, usual)), [("quiet", "firing")]);
+        // Of one rule the text and the limit change, of another what it measures; one is gone, and one is new.
+        let changed = unusual("changed", "where = \"dst-port = 0\"");
+        let kept = unusual("kept", "deviations = 5\nfor = \"1s\"\ntext = \"{dst} is unusual\"");
+        let second = text(&[quiet, &changed, &unusual("new", ""), &kept]);
+        simulation.change_rules(rules(&second));
+        let burst = |_| vec![FlowRecord { packets: 100, ..record(1, 2) }];
+        assert_eq!(short(&simulation.run(120, burst)), [("kept", "firing")]);
+        let alerts = simulation.board.alerts();
+        let texts: Vec<_> = alerts.iter().map(|alert| alert.text.as_str()).collect();
+        assert_eq!(texts[1..], ["10.0.0.2 is unusual"], "{texts:?}");
+        let with_another = |_| vec![burst(0)[0], with_another(0)[1]];
+        assert_eq!(short(&simulation.run(20, with_another)), [("quiet", "resolved")]);
+    }
+
+    #[test]
+    fn windows_begin_again_when_the_clock_is_set_back() {
+        let text = "defaults = false
+[[rule]]\nname = \"busy\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"\nabove = 15
+[[rule]]\nname = \"held\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"\nabove = 15\nfor = \"20s\"
+[[rule]]\nname = \"few\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"\nbelow = 5
+[[rule]]\nname = \"unusual\"\nkind = \"percentile\"\npercentile = 90\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"12s\"
+[[rule]]\nname = \"quiet\"\nkind = \"silent\"\ngroup = \"exporter\"\nwindow = \"1m\"\n";
+        let mut simulation = Simulation::new(rules(text), AlertBoard::default(), START + 4 * 3600 * SECOND);
+        let usual = |second: u64| {
+            let other = (second < 15_000).then_some(FlowRecord { exporter: address(8), ..record(1, 9) });
+            [FlowRecord { packets: 1, ..record(1, 2) }].into_iter().chain(other).collect::<Vec<_>>()
+        };
+        simulation.run(4000, usual);
+        let busy = |_| vec![FlowRecord { packets: 10, ..record(1, 2) }];
+        let fired = simulation.run(12, busy);
+        let mut fired = short(&fired);
+        fired.sort_unstable();
+        assert_eq!(fired, [("busy", "firing"), ("unusual", "firing")]);
+        // Pending: its condition goes on to hold.
+        assert_eq!(
+            simulation.board.alerts().iter().find(|alert| alert.rule == "held").unwrap().state,
+            "pending"
+        );
+        // By less than is waited for, and by hours.
+        simulation.now -= 20 * SECOND;
+        assert_eq!(short(&simulation.run(35, busy)), [("held", "firing")]);
+        simulation.now -= 3 * 3600 * SECOND;
+        assert_eq!(short(&simulation.run(60, busy)), [], "nothing is resolved, and nothing fires again");
+        let alerts = simulation.board.alerts();
+        assert_eq!(alerts.iter().filter(|alert| alert.state == "firing").count(), 4, "{alerts:?}");
+        let ended = simulation.run(30, |_| usual(20_000));
+        assert_eq!(ended.len(), 3, "{ended:?}");
+        assert!(ended.iter().all(|(_, state, _)| state == "resolved"), "{ended:?}");
+    }
+
+    #[test]
+    fn a_condition_must_hold_for_its_time() {
+        let text = "defaults = false\n[[rule]]\nname = \"busy\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"6s\"\nabove = 20\nfor = \"20s\"\n";
+        let mut simulation = Simulation::new(rules(text), AlertBoard::default(), START);
+        let busy = |_| vec![FlowRecord { packets: 10, ..record(1, 2) }];
+        assert_eq!(short(&simulation.run(15, busy)), []);
+        assert_eq!(simulation.board.alerts()[0].state, "pending");
+        assert_eq!(short(&simulation.run(20, |_| Vec::new())), []);
+        assert!(simulation.board.alerts().is_empty());
+        let fired = simulation.run(40, busy);
+        assert_eq!(short(&fired), [("busy", "firing")]);
+        assert!((35 + 20..35 + 28).contains(&fired[0].2), "{fired:?}");
+    }
+
+    #[test]
+    fn silent_new_heavy_and_unusual_groups_are_found() {
+        let text = "defaults = false
+[[rule]]\nname = \"quiet\"\nkind = \"silent\"\ngroup = \"exporter\"\nwindow = \"1m\"
+[[rule]]\nname = \"heavy\"\nkind = \"new-heavy\"\ngroup = \"src\"\nmeasure = \"bits-per-second\"\ntop = 2\nabove = 20_000\nwindow = \"12s\"
+[[rule]]\nname = \"unusual\"\nkind = \"baseline\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"1m\"\nabove = 50\n";
+        let mut simulation = Simulation::new(rules(text), AlertBoard::default(), START);
+        let usual = |second: u64| vec![FlowRecord { bytes: 1000, packets: 10 + second % 3, ..record(1, 2) }];
+        assert_eq!(short(&simulation.run(2 * 3600, usual)), []);
+        let elephant =
+            |second: u64| [usual(second), vec![FlowRecord { bytes: 9000, ..record(5, 9) }]].concat();
+        let found = simulation.run(60, elephant);
+        assert_eq!(short(&found), [("heavy", "firing"), ("heavy", "resolved")], "it is new only once");
+        let burst = |second: u64| {
+            elephant(second)
+                .into_iter()
+                .map(|record| FlowRecord { packets: 100, ..record })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(short(&simulation.run(120, burst)), [("unusual", "firing")]);
+        assert_eq!(short(&simulation.run(300, usual)), [("unusual", "resolved")]);
+        let silent = simulation.run(120, |_| Vec::new());
+        assert_eq!(short(&silent), [("quiet", "firing")]);
+        // The evidence is what came last.
+        let alerts = simulation.board.alerts();
+        let last = dta_files::moment::format_utc(START / 1_000_000 + 7_680_000);
+        assert!(alerts[0].command.ends_with(&format!("--until {last}")), "{}", alerts[0].command);
+        assert_eq!(short(&simulation.run(30, usual)), [("quiet", "resolved")]);
+    }
+
+    #[test]
+    fn events_are_grouped_by_place_and_a_loop_fires_at_once() {
+        let mut simulation = Simulation::new(rules(""), AlertBoard::default(), START);
+        let event = |kind, switch, reason| EventFields {
+            kind,
+            time: None,
+            key: None,
+            flow: "10.0.0.1:5000->10.0.0.2:443/tcp".parse().ok(),
+            place: Location { switch: Some(switch), port: Some(3), queue: None },
+            ingress_port: None,
+            why: None,
+            old: None,
+            new: Some(4),
+            path: None,
+            looped: None,
+            reason,
+            occupancy: None,
+            latency: None,
+        };
+        for _ in 0..60 {
+            for _ in 0..5 {
+                let reason = Some(DropReason::from_int(71));
+                simulation.engine.add_event(&event(EventKind::Drop, 6, reason), 1, simulation.now);
+            }
+            simulation.run(1, |_| Vec::new());
+        }
+        simulation.engine.add_event(&event(EventKind::Loop, 6, None), 1, simulation.now);
+        simulation.run(12, |_| Vec::new());
+        let alerts = simulation.board.alerts();
+        let firing: Vec<_> =
+            alerts.iter().filter(|alert| alert.state == "firing").map(|alert| alert.rule.as_str()).collect();
+        assert_eq!(firing, ["path-loop", "flow-drops", "drops"]);
+        let drops = &alerts[2];
+        assert_eq!((drops.labels["switch"].as_str(), drops.labels["reason"].as_str()), ("6", "71"));
+        assert!(
+            drops.command.starts_with("dta-collector tail events --kind drop --switch 6 --since "),
+            "{}",
+            drops.command
+        );
+    }
+
+    #[test]
+    fn an_index_changes_nothing_but_the_time_it_takes() {
+        let many: String = (0..200)
+            .map(|port| format!("[[rule]]\nname = \"port{port}\"\nwhere = \"dst-port = {port} and protocol = tcp\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"6s\"\nabove = {port}\n"))
+            .collect();
+        let engine =
+            AlertEngine::new(rules(&format!("defaults = false\n{many}")), Arc::new(Names::empty()), START);
+        assert_eq!((engine.tallies.len(), engine.flow_records.others.len()), (200, 0));
+        let mut simulation = Simulation { engine, board: AlertBoard::default(), now: START, delivered: 0 };
+        let fired = simulation.run(9, |_| {
+            (0..300).map(|port| FlowRecord { dst_port: port, packets: 20, ..record(1, 2) }).collect()
+        });
+        // Six packets times 20 in a window.
+        let mut ports: Vec<u16> = fired.iter().map(|(rule, ..)| rule[4..].parse().unwrap()).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, (0..120).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn samples_stand_for_what_was_left_out_and_say_so() {
+        let text = "defaults = false\n[[rule]]\nname = \"busy\"\nmeasure = \"packets\"\nwindow = \"6s\"\nabove = 20\n";
+        let mut simulation = Simulation::new(rules(text), AlertBoard::default(), START);
+        for second in 0..9 {
+            let entry = FlowRecord { received: simulation.now, ..record(1, 2) }.to_entry();
+            simulation.engine.add_flow_records(&entry, 8, simulation.now);
+            simulation.engine.note_skipped(7, simulation.now);
+            if second == 1 {
+                simulation
+                    .engine
+                    .note_losses(&ReadProgress { overwritten: 1, ..ReadProgress::default() }, simulation.now);
+            }
+            simulation.run(1, |_| Vec::new());
+        }
+        let alert = &simulation.board.alerts()[0];
+        assert_eq!((alert.value, alert.notes.len()), (48.0, 1), "{alert:?}");
+        assert!(alert.notes[0].contains("from a sample"));
+        simulation.engine.publish_counters(simulation.board.counters());
+        assert_eq!(simulation.board.counters().skipped.load(Ordering::Relaxed), 63);
+    }
+}

@@ -1,0 +1,481 @@
+//! Sums by group over a sliding window, in buckets: a sixth of the window, and a second at least. An entry changes one
+//! bucket of one group; a window is the sum of the buckets that are over.
+//!
+//! Several exporters may see a flow, and one may count it where it enters and where it leaves. So sums are apart by
+//! exporter and direction, and of each group only the greatest counts, unless the rule groups by them. Different values
+//! are counted over all of them.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::ops::Range;
+
+use dta_proto::flow_query::{FlowFilter, FlowSums, MAX_COLUMNS};
+use dta_proto::flow_record::Column;
+use foldhash::quality::RandomState;
+
+use super::rule::{Condition, Quantity, Rule};
+use super::sketch::DistinctSketch;
+use super::source::{Entry, Source};
+
+const SECOND: u64 = 1_000_000_000;
+/// Buckets of a window.
+const BUCKETS: u64 = 6;
+/// Buckets that are not over: the current one, and the one before until its last entries have come.
+const OPEN_BUCKETS: u64 = 2;
+/// Time after a bucket's end in which its last entries come.
+const GRACE: u64 = SECOND;
+/// Longest key: all columns that may group, exporter and direction.
+const MAX_KEY: usize = 16 * MAX_COLUMNS + 17;
+
+/// Values of the last buckets.
+#[derive(Clone, Debug)]
+struct BucketRing<T>(Box<[(u64, T)]>);
+
+impl<T: Clone + Default> BucketRing<T> {
+    fn new(buckets: u64) -> Self {
+        BucketRing(vec![(0, T::default()); buckets as usize].into_boxed_slice())
+    }
+
+    /// That of a bucket; `None` if a later one has taken its place.
+    fn at_bucket(&mut self, bucket: u64) -> Option<&mut T> {
+        let place = (bucket % self.0.len() as u64) as usize;
+        let (of, value) = &mut self.0[place];
+        if *of > bucket {
+            return None;
+        }
+        if *of < bucket {
+            (*of, *value) = (bucket, T::default());
+        }
+        Some(value)
+    }
+
+    fn values_within(&self, buckets: &Range<u64>) -> impl Iterator<Item = &T> {
+        self.0.iter().filter(|(bucket, _)| buckets.contains(bucket)).map(|(_, value)| value)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum GroupCells {
+    Sums(BucketRing<FlowSums>),
+    Distinct(BucketRing<DistinctSketch>),
+    Largest(BucketRing<Option<u64>>),
+    Latest(u64),
+    Seen { windows: u32 },
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    cells: GroupCells,
+    /// The time of the newest entry.
+    last: u64,
+}
+
+/// What came in a window.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum WindowValue {
+    Sums(FlowSums),
+    /// How many different values, and whether that is exact.
+    Distinct(f64, bool),
+    Number(u64),
+    /// When something came last, in nanoseconds since 1970, and in how many windows something came.
+    Seen {
+        last: u64,
+        windows: u32,
+    },
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tallied {
+    Added,
+    NotIncluded,
+    TooLate,
+    NoRoom,
+}
+
+#[derive(Debug)]
+pub(super) struct WindowTally {
+    source: Source,
+    filter: FlowFilter,
+    /// Where the columns of a key are in an entry: their starts and lengths.
+    key_parts: Vec<(usize, usize)>,
+    /// Bytes of the group in a key; behind them are exporter and direction, if sums are apart by them.
+    group_len: usize,
+    quantity: Quantity,
+    /// Where the columns of the quantity are.
+    measured: Vec<&'static Column>,
+    /// Nanoseconds.
+    bucket: u64,
+    /// Buckets of a window, and those that are kept.
+    window_buckets: u64,
+    kept_buckets: u64,
+    /// How long a group stays without entries.
+    keep: u64,
+    groups: HashMap<Box<[u8]>, Group, RandomState>,
+    max_groups: usize,
+    /// Of different values.
+    hasher: RandomState,
+    /// Entries in no group.
+    no_room: BucketRing<u64>,
+    evaluated: u64,
+}
+
+/// For how long a group is missed that fell silent.
+const KEEP_SEEN: u64 = 24 * 3600 * SECOND;
+
+impl WindowTally {
+    pub(super) fn new(rule: &Rule) -> WindowTally {
+        let window_buckets = (rule.window / SECOND).clamp(1, BUCKETS);
+        let bucket = rule.window / window_buckets;
+        let windows = if matches!(rule.condition, Condition::NewHeavy { .. }) { 2 } else { 1 };
+        let kept_buckets = windows * window_buckets + OPEN_BUCKETS;
+        let part = |column: &&Column| (column.offset, column.kind.width());
+        let mut key_parts: Vec<_> = rule.group.iter().map(|column| part(&&**column)).collect();
+        let group_len = key_parts.iter().map(|(_, len)| len).sum();
+        if rule.source == Source::FlowRecords && rule.measure.quantity == Quantity::Sums {
+            let observer = ["exporter", "direction"].map(|name| rule.source.column(name));
+            let apart = observer.iter().flatten().filter(|column| !rule.group.contains(column));
+            key_parts.extend(apart.map(part));
+        }
+        let column = |name: &&'static str| rule.source.column(name);
+        let measured = match &rule.measure.quantity {
+            Quantity::Distinct(names) => names.iter().filter_map(column).collect(),
+            Quantity::Latest(name) | Quantity::Largest(name) => column(name).into_iter().collect(),
+            Quantity::Sums | Quantity::Seen => Vec::new(),
+        };
+        let keep = match rule.measure.quantity {
+            Quantity::Latest(_) => rule.keep_latest(),
+            Quantity::Seen => KEEP_SEEN.max(2 * rule.window),
+            _ => kept_buckets * bucket,
+        };
+        WindowTally {
+            source: rule.source,
+            filter: rule.filter.clone(),
+            key_parts,
+            group_len,
+            quantity: rule.measure.quantity.clone(),
+            measured,
+            bucket,
+            window_buckets,
+            kept_buckets,
+            keep,
+            groups: HashMap::default(),
+            max_groups: rule.max_groups,
+            hasher: RandomState::default(),
+            no_room: BucketRing::new(kept_buckets),
+            evaluated: 0,
+        }
+    }
+
+    /// Has at least as much room as this rule wants.
+    pub(super) fn make_room_for(&mut self, rule: &Rule) {
+        self.max_groups = self.max_groups.max(rule.max_groups);
+    }
+
+    /// Takes the groups of another tally of the same key, and keeps its own room.
+    pub(super) fn take_groups(&mut self, former: WindowTally) {
+        *self = WindowTally { max_groups: self.max_groups, ..former };
+    }
+
+    /// Whether groups stay for longer than their windows: as when they came last matters.
+    pub(super) fn is_lasting(&self) -> bool {
+        matches!(self.quantity, Quantity::Latest(_) | Quantity::Seen)
+    }
+
+    /// Whether it takes readings that say what the one before said. A counter that stands still is no sign of life, and
+    /// nothing that differs; but its rate is 0, and a value goes on to hold.
+    pub(super) fn takes_repeated_readings(&self) -> bool {
+        match self.quantity {
+            Quantity::Seen => false,
+            Quantity::Distinct(_) => self.source == Source::Values,
+            Quantity::Sums | Quantity::Largest(_) | Quantity::Latest(_) => true,
+        }
+    }
+
+    /// Nanoseconds of a bucket.
+    pub(super) fn bucket(&self) -> u64 {
+        self.bucket
+    }
+
+    /// Follows a clock that was set back by so much to `now`. Windows begin again, as their buckets may be in the future;
+    /// what lasts beyond them is as old as before.
+    pub(super) fn set_back(&mut self, by: u64, now: u64) {
+        self.evaluated = 0;
+        self.no_room = BucketRing::new(self.kept_buckets);
+        if !self.is_lasting() {
+            self.groups.clear();
+        }
+        for group in self.groups.values_mut() {
+            group.last = group.last.saturating_sub(by).min(now);
+        }
+    }
+
+    /// Adds an entry of this time, which stands for so many.
+    #[inline]
+    pub(super) fn add_entry(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
+        if !self.filter.includes(entry) {
+            return Tallied::NotIncluded;
+        }
+        if time + self.keep < now {
+            return Tallied::TooLate;
+        }
+        let mut key = [0; MAX_KEY];
+        let mut len = 0;
+        for (from, part) in &self.key_parts {
+            key[len..len + part].copy_from_slice(&entry[*from..from + part]);
+            len += part;
+        }
+        let key = &key[..len];
+        let bucket = time / self.bucket;
+        let is_full = self.groups.len() >= self.max_groups;
+        let group = match self.groups.get_mut(key) {
+            Some(group) => group,
+            None if is_full => {
+                if let Some(count) = self.no_room.at_bucket(bucket) {
+                    *count += weight;
+                }
+                return Tallied::NoRoom;
+            }
+            None => {
+                let group = Group { cells: self.new_cells(), last: 0 };
+                self.groups.entry(key.into()).or_insert(group)
+            }
+        };
+        let number = || self.measured.first().map_or(0, |column| column.read_value(entry) as u64);
+        let is_added = match &mut group.cells {
+            GroupCells::Sums(ring) => ring.at_bucket(bucket).map(|sums| {
+                let FlowSums { bytes, packets, flows } = self.source.sums_of_entry(entry);
+                let times = |count: u64| count.saturating_mul(weight);
+                sums.add(FlowSums { bytes: times(bytes), packets: times(packets), flows: times(flows) });
+            }),
+            GroupCells::Distinct(ring) => ring.at_bucket(bucket).map(|sketch| {
+                let mut value = [0; MAX_KEY];
+                let mut len = 0;
+                for column in &self.measured {
+                    let part = column.kind.width();
+                    value[len..len + part].copy_from_slice(&entry[column.offset..column.offset + part]);
+                    len += part;
+                }
+                sketch.insert(self.hasher.hash_one(&value[..len]));
+            }),
+            GroupCells::Largest(ring) => {
+                ring.at_bucket(bucket).map(|largest| *largest = (*largest).max(Some(number())))
+            }
+            GroupCells::Latest(value) => {
+                if time >= group.last {
+                    *value = number();
+                }
+                Some(())
+            }
+            GroupCells::Seen { windows } => {
+                let window = self.bucket * self.window_buckets;
+                if time / window > group.last / window {
+                    *windows = windows.saturating_add(1);
+                }
+                Some(())
+            }
+        };
+        group.last = group.last.max(time);
+        if is_added.is_some() { Tallied::Added } else { Tallied::TooLate }
+    }
+
+    fn new_cells(&self) -> GroupCells {
+        match self.quantity {
+            Quantity::Sums => GroupCells::Sums(BucketRing::new(self.kept_buckets)),
+            Quantity::Distinct(_) => GroupCells::Distinct(BucketRing::new(self.kept_buckets)),
+            Quantity::Largest(_) => GroupCells::Largest(BucketRing::new(self.kept_buckets)),
+            Quantity::Latest(_) => GroupCells::Latest(0),
+            Quantity::Seen => GroupCells::Seen { windows: 0 },
+        }
+    }
+
+    /// The buckets of the window that is over by now, if that is a later one than when this was last asked. Forgets
+    /// groups of which nothing came for long.
+    pub(super) fn next_window(&mut self, now: u64) -> Option<Range<u64>> {
+        let end = now.saturating_sub(GRACE) / self.bucket;
+        if end <= self.evaluated {
+            return None;
+        }
+        self.evaluated = end;
+        let keep = self.keep;
+        self.groups.retain(|_, group| group.last + keep >= now);
+        Some(end.saturating_sub(self.window_buckets)..end)
+    }
+
+    /// When the window of these buckets begins and ends, in nanoseconds since 1970.
+    pub(super) fn window_span(&self, window: &Range<u64>) -> Range<u64> {
+        window.start * self.bucket..window.end * self.bucket
+    }
+
+    /// The window before.
+    pub(super) fn window_before(&self, window: &Range<u64>) -> Range<u64> {
+        window.start.saturating_sub(self.window_buckets)..window.start
+    }
+
+    /// Entries of a window that are in no group.
+    pub(super) fn count_without_room(&self, window: &Range<u64>) -> u64 {
+        self.no_room.values_within(window).sum()
+    }
+
+    /// The groups of a window: their keys, and what came.
+    pub(super) fn read_window(&self, window: &Range<u64>) -> HashMap<Box<[u8]>, WindowValue, RandomState> {
+        let mut values: HashMap<Box<[u8]>, WindowValue, RandomState> = HashMap::default();
+        for (key, group) in &self.groups {
+            let Some(value) = group.value_within(window) else { continue };
+            match (values.get_mut(&key[..self.group_len]), value) {
+                // Seen by another exporter, or in the other direction.
+                (Some(WindowValue::Sums(greatest)), WindowValue::Sums(sums)) => {
+                    greatest.bytes = greatest.bytes.max(sums.bytes);
+                    greatest.packets = greatest.packets.max(sums.packets);
+                    greatest.flows = greatest.flows.max(sums.flows);
+                }
+                (_, value) => _ = values.insert(key[..self.group_len].into(), value),
+            }
+        }
+        values
+    }
+}
+
+impl Group {
+    /// `None` if nothing came.
+    fn value_within(&self, window: &Range<u64>) -> Option<WindowValue> {
+        match &self.cells {
+            GroupCells::Sums(ring) => {
+                let mut all = FlowSums::default();
+                ring.values_within(window).for_each(|sums| all.add(*sums));
+                (all.flows > 0).then_some(WindowValue::Sums(all))
+            }
+            GroupCells::Distinct(ring) => {
+                let mut all = DistinctSketch::default();
+                ring.values_within(window).for_each(|sketch| all.unite(sketch));
+                let count = all.estimate();
+                (count > 0.0).then(|| WindowValue::Distinct(count, all.is_exact()))
+            }
+            GroupCells::Largest(ring) => {
+                ring.values_within(window).copied().flatten().max().map(WindowValue::Number)
+            }
+            GroupCells::Latest(value) => Some(WindowValue::Number(*value)),
+            GroupCells::Seen { windows } => Some(WindowValue::Seen { last: self.last, windows: *windows }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::net::Ipv4Addr;
+
+    use dta_export::names::Names;
+    use dta_proto::flow_record::FlowRecord;
+    use proptest::prelude::*;
+
+    use super::super::rule::{AlertsConfig, RuleConfig};
+    use super::*;
+
+    fn parse_rule(measure: &str, group: &str, window: &str) -> Rule {
+        let text = format!(
+            "name = \"x\"\nmeasure = \"{measure}\"\ngroup = \"{group}\"\nwindow = \"{window}\"\nabove = 1\nwhere = \"dst-port < 3\"\nmax_groups = 50\n"
+        );
+        let rule: RuleConfig = toml::from_str(&text).unwrap();
+        let config = AlertsConfig { defaults: false, rule: vec![rule], ..AlertsConfig::default() };
+        config.to_rules(&Names::empty()).unwrap().remove(0)
+    }
+
+    fn address(number: u8) -> std::net::Ipv6Addr {
+        Ipv4Addr::new(10, 0, 0, number).to_ipv6_mapped()
+    }
+
+    fn any_record() -> impl Strategy<Value = FlowRecord> {
+        (0u64..120, 0u8..4, 0u8..6, 0u8..2, 0u16..4, 0u64..500).prop_map(
+            |(received, dst, src, exporter, dst_port, bytes)| FlowRecord {
+                received: (1_000_000 + received) * SECOND,
+                src: address(src),
+                dst: address(dst),
+                exporter: address(100 + exporter),
+                dst_port,
+                bytes,
+                packets: 1,
+                ..FlowRecord::EMPTY
+            },
+        )
+    }
+
+    proptest! {
+        /// Windowed values are what all records of the window give, summed anew at each evaluation.
+        #[test]
+        fn windows_equal_a_naive_recomputation(
+            mut records in prop::collection::vec(any_record(), 0..150),
+            delays in prop::collection::vec(0u64..2, 150),
+            window in prop::sample::select(vec!["1s", "4s", "12s", "30s"]),
+        ) {
+            records.sort_by_key(|record| record.received);
+            let mut tallies = [parse_rule("bytes", "dst", window), parse_rule("distinct src", "dst", window), parse_rule("largest bytes", "", window)]
+                .map(|rule| (WindowTally::new(&rule), rule));
+            let mut waiting: Vec<(u64, FlowRecord)> = records.iter().zip(delays).map(|(record, delay)| (record.received + delay * SECOND, *record)).collect();
+            waiting.sort_by_key(|(arrival, _)| *arrival);
+            let mut arrived: Vec<FlowRecord> = Vec::new();
+            for second in 1_000_000..1_000_000 + 130u64 {
+                let now = second * SECOND;
+                while waiting.first().is_some_and(|(arrival, _)| *arrival <= now) {
+                    let (_, record) = waiting.remove(0);
+                    for (tally, _) in &mut tallies {
+                        tally.add_entry(&record.to_entry(), record.received, now, 1);
+                    }
+                    arrived.push(record);
+                }
+                for (tally, rule) in &mut tallies {
+                    let Some(window) = tally.next_window(now) else { continue };
+                    let span = tally.window_span(&window);
+                    let within = arrived.iter().filter(|record| record.dst_port < 3 && span.contains(&record.received));
+                    let mut sums: BTreeMap<(u8, u8), u64> = BTreeMap::new();
+                    let mut sources: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
+                    let mut largest = None;
+                    for record in within {
+                        let [dst, src, exporter] = [record.dst, record.src, record.exporter].map(|address| address.octets()[15]);
+                        *sums.entry((dst, exporter)).or_default() += record.bytes;
+                        sources.entry(dst).or_default().insert(src);
+                        largest = largest.max(Some(record.bytes));
+                    }
+                    let values = tally.read_window(&window);
+                    let of = |dst: u8| values.get(&address(dst).octets()[..]).cloned();
+                    match rule.measure.quantity {
+                        Quantity::Sums => for dst in 0..4 {
+                            let greatest = sums.iter().filter(|((of, _), _)| *of == dst).map(|(_, bytes)| *bytes).max();
+                            let bytes = of(dst).map(|value| match value { WindowValue::Sums(sums) => sums.bytes, _ => unreachable!() });
+                            prop_assert_eq!(bytes, greatest);
+                        },
+                        Quantity::Distinct(_) => for dst in 0..4 {
+                            let count = sources.get(&dst).map(|sources| WindowValue::Distinct(sources.len() as f64, true));
+                            prop_assert_eq!(of(dst), count);
+                        },
+                        _ => prop_assert_eq!(values.get(&[] as &[u8]).cloned(), largest.map(WindowValue::Number)),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn groups_are_bounded_and_forgotten() {
+        let rule = parse_rule("bytes", "src", "60s");
+        let mut tally = WindowTally::new(&rule);
+        let start = 1_000_000 * SECOND;
+        let entry = |number: u8| {
+            FlowRecord { src: address(number), received: start, bytes: 1, ..FlowRecord::EMPTY }.to_entry()
+        };
+        let added: Vec<Tallied> =
+            (0..60).map(|number| tally.add_entry(&entry(number), start, start, 4)).collect();
+        assert_eq!(added.iter().filter(|outcome| **outcome == Tallied::Added).count(), 50);
+        assert_eq!(added[59], Tallied::NoRoom);
+        let window = tally.next_window(start + 30 * SECOND).unwrap();
+        assert_eq!((tally.read_window(&window).len(), tally.count_without_room(&window)), (50, 40));
+        let sums = FlowSums { bytes: 4, packets: 0, flows: 4 };
+        assert!(tally.read_window(&window).values().all(|value| *value == WindowValue::Sums(sums)));
+        assert_eq!(tally.next_window(start + 30 * SECOND + 1), None);
+        let later = start + 200 * SECOND;
+        let window = tally.next_window(later).unwrap();
+        assert_eq!(tally.read_window(&window).len(), 0);
+        assert_eq!(tally.add_entry(&entry(1), start, later, 1), Tallied::TooLate);
+        assert_eq!(tally.add_entry(&entry(59), later, later, 1), Tallied::Added, "there is room again");
+    }
+}

@@ -1,0 +1,94 @@
+//! Follows the lists of a store in this process: a reader like any other.
+
+use std::sync::Arc;
+
+use dta_memory::reader::append::{AppendReader, ListError, Lists, ReadPosition, ReadProgress, ReadStart};
+use dta_memory::store::{ServedStores, Store};
+
+#[derive(Debug)]
+pub(super) struct ListFollower {
+    stores: Arc<ServedStores>,
+    store: Arc<Store>,
+    /// Where to begin in a list; with `Next`, all of new memory is read.
+    start: fn(u32) -> ReadStart,
+    /// By list; empty until they are known.
+    positions: Vec<ReadPosition>,
+    /// For whom it reads.
+    purpose: &'static str,
+    is_warned: bool,
+}
+
+impl ListFollower {
+    pub(super) fn new(
+        stores: Arc<ServedStores>,
+        store: Arc<Store>,
+        start: fn(u32) -> ReadStart,
+        purpose: &'static str,
+    ) -> ListFollower {
+        ListFollower { stores, store, start, positions: Vec::new(), purpose, is_warned: false }
+    }
+
+    pub(super) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Reads what is new in all lists, at most a ring of each: `read` takes some batches of a list. The last list comes
+    /// first: that of events has the meaning of keys. Returns whether a list brought more than a quarter of its ring.
+    pub(super) fn read_new_batches(
+        &mut self,
+        most: u64,
+        read: impl FnMut(u32, &mut AppendReader<'_>) -> Result<ReadProgress, ListError>,
+    ) -> bool {
+        let outcome = self.try_read(most, read);
+        // Its memory was replaced: what was written to the former has been read to its end.
+        if let Ok(current) = self.stores.get(&self.store.spec.name)
+            && !Arc::ptr_eq(&current.region, &self.store.region)
+        {
+            (self.store, self.positions) = (current, Vec::new());
+        }
+        match outcome {
+            Ok(is_busy) => {
+                self.is_warned = false;
+                is_busy
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_warned, true) {
+                    let store = &self.store.spec.name;
+                    tracing::warn!(%error, store, "cannot read a store for {}; trying again", self.purpose);
+                }
+                false
+            }
+        }
+    }
+
+    fn try_read(
+        &mut self,
+        most: u64,
+        mut read: impl FnMut(u32, &mut AppendReader<'_>) -> Result<ReadProgress, ListError>,
+    ) -> Result<bool, ListError> {
+        let Some(lists) = Lists::new(&self.store) else { return Ok(false) };
+        if self.positions.is_empty() {
+            let start = |list| match (self.start)(list) {
+                ReadStart::Next if !self.store.region.is_preexisting() => ReadStart::At(1),
+                start => start,
+            };
+            let open = |list| Ok(lists.open_reader(list, start(list))?.read_position());
+            self.positions = (0..lists.list_count()).map(open).collect::<Result<_, ListError>>()?;
+        }
+        let mut is_busy = false;
+        for (list, position) in (0..lists.list_count()).zip(&mut self.positions).rev() {
+            let mut reader = lists.resume_reader(*position);
+            let mut batches = 0;
+            loop {
+                let progress = read(list, &mut reader)?;
+                batches += progress.batches;
+                if progress.batches < most || batches >= lists.ring_batches() {
+                    break;
+                }
+            }
+            *position = reader.read_position();
+            is_busy |= batches > lists.ring_batches() / 4;
+        }
+        Ok(is_busy)
+    }
+}

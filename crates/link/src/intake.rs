@@ -1,0 +1,251 @@
+//! Where datagrams to a port come from: a UDP socket, or AF_XDP with a socket behind it.
+//!
+//! At an interface, a program takes plain UDP datagrams to the port before the kernel's network stack sees them
+//! ([`crate::xdp`]). It leaves everything else to the kernel: ARP, other ports, and of datagrams to this port those that are
+//! fragmented, have IP options or a tag, or go to an address that the interface got later. A socket at the same port
+//! receives these, so nothing is lost that a socket would have received; and it sends, so that the kernel's routes and
+//! neighbours are used.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use dta_proto::batch::PacketBatch;
+
+use crate::link::recv_or_wait;
+use crate::udp::Instruction;
+use crate::xdp::{EventLimits, EventTables, Mode, ReportForm, Watch, XdpIntake, XdpReceiver};
+use crate::{Link, LinkCounters, Result, Scope, UdpConfig, UdpLink};
+
+/// How many batches of AF_XDP may come before the socket is read.
+const BEFORE_THE_SOCKET: u32 = 64;
+
+/// Receives datagrams to one port, and sends from it.
+pub struct IntakeLink {
+    socket: UdpLink,
+    xdp: Option<XdpPart>,
+}
+
+struct XdpPart {
+    receiver: XdpReceiver,
+    interface: String,
+    /// Readable when a socket of AF_XDP or the UDP socket is.
+    ready: Watch,
+    /// Batches since the UDP socket was read.
+    since_socket: u32,
+    /// The number by which the program knows the listener, if it drops unchanged reports of it.
+    events: Option<u32>,
+    /// Whether the last batch came past the program.
+    is_last_by_xdp: bool,
+}
+
+/// Opens links at interfaces; those of one interface share its program and memory, and have to be read by one thread.
+#[derive(Default)]
+pub struct IntakeOpener {
+    interfaces: Vec<XdpIntake>,
+    mode: Option<Mode>,
+    /// The interface whose program drops unchanged reports.
+    events: Option<(String, EventLimits)>,
+}
+
+impl IntakeOpener {
+    /// With XDP programs in this mode; [`IntakeOpener::default`] takes the first possible one.
+    pub fn with_mode(mode: Mode) -> Self {
+        Self { mode: Some(mode), ..Self::default() }
+    }
+
+    /// Has the program at an interface drop unchanged reports, of listeners [opened](IntakeOpener::open_for_events) so.
+    /// It must come before the first link of this interface.
+    pub fn drop_unchanged_at(&mut self, interface: &str, limits: EventLimits) {
+        self.events = Some((interface.to_owned(), limits));
+    }
+
+    /// The tables of the interface that drops unchanged reports, if a link is open there; once.
+    pub fn take_event_tables(&mut self) -> Option<EventTables> {
+        self.interfaces.iter_mut().find_map(XdpIntake::take_event_tables)
+    }
+
+    /// Opens a link for `port` of an interface; 0 lets the kernel choose. `corrupt`: as [`UdpConfig::for_reports`].
+    ///
+    /// # Errors
+    /// There is no such interface, or it has no IPv4 address; the port is in use; privileges are missing; the
+    /// interface has an XDP program, or one of its queues an AF_XDP socket; or the kernel or the driver cannot do it.
+    /// Each says what to do.
+    pub fn open(&mut self, interface: &str, port: u16, corrupt: bool) -> Result<IntakeLink> {
+        self.open_for_events(interface, port, corrupt, None)
+    }
+
+    /// The same; `form`: the program at the interface drops unchanged Telemetry Reports, which it reads so.
+    ///
+    /// # Errors
+    /// As [`IntakeOpener::open`].
+    pub fn open_for_events(
+        &mut self,
+        interface: &str,
+        port: u16,
+        corrupt: bool,
+        form: Option<ReportForm>,
+    ) -> Result<IntakeLink> {
+        let socket = UdpLink::open(&config(interface, port, corrupt))?;
+        let intake = self.intake(interface)?;
+        let mut receivers = intake.add_listener(socket.local_addr().port(), 1, form)?;
+        // One was asked for.
+        let receiver = receivers.remove(0);
+        let events = form.map(|_| intake.last_listener());
+        IntakeLink::with_xdp(socket, receiver, interface, events)
+    }
+
+    /// Opens links for several threads, each with its part of the interface's queues. What comes by the sockets behind
+    /// them is dealt out as [`UdpLink::open_group`] says.
+    ///
+    /// # Errors
+    /// As [`IntakeOpener::open`] and [`UdpLink::open_group`], and if there are fewer queues than links.
+    pub fn open_group(
+        &mut self,
+        interface: &str,
+        port: u16,
+        corrupt: bool,
+        count: usize,
+        choose: &[Instruction],
+    ) -> Result<Vec<IntakeLink>> {
+        let sockets = UdpLink::open_group(&config(interface, port, corrupt), count, choose)?;
+        let port = sockets.first().map_or(port, |socket| socket.local_addr().port());
+        let receivers = self.intake(interface)?.add_listener(port, count, None)?;
+        let both = sockets.into_iter().zip(receivers);
+        both.map(|(socket, receiver)| IntakeLink::with_xdp(socket, receiver, interface, None)).collect()
+    }
+
+    /// The interfaces that are open, and what carries the datagrams of each.
+    pub fn descriptions(&self) -> impl Iterator<Item = (&str, String)> {
+        self.interfaces.iter().map(|open| (open.interface_name(), open.describe()))
+    }
+
+    fn intake(&mut self, interface: &str) -> Result<&mut XdpIntake> {
+        let found = self.interfaces.iter().position(|open| open.interface_name() == interface);
+        let index = match found {
+            Some(index) => index,
+            None => {
+                let events =
+                    self.events.as_ref().filter(|(name, _)| name == interface).map(|(_, limits)| *limits);
+                self.interfaces.push(XdpIntake::open(interface, self.mode, events)?);
+                self.interfaces.len() - 1
+            }
+        };
+        Ok(&mut self.interfaces[index])
+    }
+}
+
+/// Of a socket for the datagrams of an interface.
+fn config(interface: &str, port: u16, corrupt: bool) -> UdpConfig {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    UdpConfig { interface: Some(interface.into()), ..UdpConfig::for_reports(any, corrupt) }
+}
+
+impl From<UdpLink> for IntakeLink {
+    fn from(socket: UdpLink) -> Self {
+        Self { socket, xdp: None }
+    }
+}
+
+impl IntakeLink {
+    fn with_xdp(
+        socket: UdpLink,
+        receiver: XdpReceiver,
+        interface: &str,
+        events: Option<u32>,
+    ) -> Result<Self> {
+        let ready = Watch::new()?;
+        ready.add(socket.as_fd())?;
+        receiver.watch_with(&ready)?;
+        let interface = interface.into();
+        let xdp = XdpPart { receiver, interface, ready, since_socket: 0, events, is_last_by_xdp: false };
+        Ok(Self { socket, xdp: Some(xdp) })
+    }
+
+    /// The number by which the program at the interface knows this listener, if it drops unchanged reports and has
+    /// seen those of the last batch.
+    pub fn events_of_last_batch(&self) -> Option<u32> {
+        self.xdp.as_ref().filter(|xdp| xdp.is_last_by_xdp).and_then(|xdp| xdp.events)
+    }
+
+    /// Tells that program that all reports received so far were processed.
+    pub fn confirm_processed(&mut self) {
+        if let Some(xdp) = &mut self.xdp {
+            xdp.receiver.confirm_processed();
+        }
+    }
+
+    /// Where it receives, as people write it: `ADDRESS:PORT` or `xdp:INTERFACE:PORT`.
+    pub fn describe_address(&self) -> String {
+        let local = self.socket.local_addr();
+        match &self.xdp {
+            None => local.to_string(),
+            Some(xdp) => format!("xdp:{}:{}", xdp.interface, local.port()),
+        }
+    }
+
+    /// The socket's address and port.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.socket.local_addr()
+    }
+
+    /// The socket: the only one, or the one behind AF_XDP, which sends.
+    pub fn udp_link(&self) -> &UdpLink {
+        &self.socket
+    }
+
+    /// As [`IntakeLink::udp_link`], to send.
+    pub fn udp_link_mut(&mut self) -> &mut UdpLink {
+        &mut self.socket
+    }
+
+    fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
+        let Self { socket, xdp: Some(xdp) } = self else {
+            return self.socket.recv(batch, Some(Duration::ZERO));
+        };
+        if xdp.since_socket < BEFORE_THE_SOCKET {
+            xdp.receiver.take(batch);
+            xdp.is_last_by_xdp = true;
+            if !batch.is_empty() {
+                xdp.since_socket += 1;
+                return Ok(batch.len());
+            }
+            xdp.receiver.check_interface()?;
+        }
+        let was_due = std::mem::take(&mut xdp.since_socket) == BEFORE_THE_SOCKET;
+        xdp.is_last_by_xdp = false;
+        if socket.recv(batch, Some(Duration::ZERO))? == 0 && was_due {
+            xdp.receiver.take(batch);
+            xdp.is_last_by_xdp = true;
+        }
+        Ok(batch.len())
+    }
+}
+
+impl AsFd for IntakeLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.xdp.as_ref().map_or_else(|| self.socket.as_fd(), |xdp| xdp.ready.as_fd())
+    }
+}
+
+impl Link for IntakeLink {
+    fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize> {
+        recv_or_wait(self, batch, timeout, Self::recv_nonblocking)
+    }
+
+    fn send(&mut self, batch: &mut PacketBatch) -> Result<usize> {
+        self.socket.send(batch)
+    }
+
+    fn link_counters(&self) -> LinkCounters {
+        let mut counters = self.socket.link_counters();
+        if let Some(xdp) = &self.xdp {
+            counters.add(&xdp.receiver.receive_counters());
+        }
+        counters
+    }
+
+    fn corruption_scope(&self) -> Scope {
+        self.socket.corruption_scope()
+    }
+}
