@@ -153,14 +153,14 @@ fn region_files_leave_the_memory_of_others_alone() {
     });
 }
 
-/// Free and unpromised huge pages of 2 MiB in the pool.
+/// Free and unpromised huge pages of 2 MiB in the pool. It is read in two steps, between which others may take pages.
 fn pool() -> usize {
     let number = |name: &str| {
         let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}");
         // A kernel without huge pages has none in its pool.
         std::fs::read_to_string(path).map_or(0, |text| text.trim().parse::<usize>().unwrap())
     };
-    number("free_hugepages") - number("resv_hugepages")
+    number("free_hugepages").saturating_sub(number("resv_hugepages"))
 }
 
 /// Calls `make`, which gives back all pages that it takes, with what the pool has; again if the
