@@ -18,9 +18,9 @@ export RDMA_CORE_INCLUDE_DIR ?= /usr/include
 export RDMA_CORE_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export IBVERBS_HEADER_DIR ?= /usr/include/infiniband
 
-# Everything in bash or sh (netcfg-to-toml is Python).
+# Everything in bash or sh (netcfg-to-toml and run-tests are Python).
 SCRIPTS = .ci/run $(filter-out %.md,$(wildcard scripts/* testbed/e2e/* testbed/rxe-guest/* testbed/rxe-guest/guest/*) reporter-p4/compile reporter-p4/test/run translator-p4/compile)
-SCRIPTS := $(filter-out testbed/rxe-guest/guest scripts/netcfg-to-toml,$(SCRIPTS))
+SCRIPTS := $(filter-out testbed/rxe-guest/guest scripts/netcfg-to-toml scripts/run-tests,$(SCRIPTS))
 SCRIPTS += testbed/tracing/overlay testbed/tracing/queue
 SCRIPTS += $(addprefix packaging/,build-deb build-static build-container release rustc-static test/packages test/release test/in-systemd test/static test/common.sh)
 # What depends on the pool of huge pages: the most that these take at a time is 44 pages.
@@ -34,6 +34,9 @@ TESTED = --workspace --exclude dta-sql --features "$(shell cat testbed/features)
 # Tests that are built only where they are named.
 GUEST_TESTS = $(shell awk -F'"' '/^name = / { name = $$2 } /^test = false/ { print "--test", name }' */Cargo.toml crates/*/Cargo.toml)
 
+# `cargo test` that runs the few tests that failed once more, by themselves (docs/decisions/build-time.md).
+RUN_TESTS = CARGO=$(CARGO) scripts/run-tests
+
 FUZZ_SECONDS ?= 60
 
 PYTHON ?= /usr/bin/python3
@@ -46,7 +49,7 @@ LINTS = -Dwarnings__CLIPPY_HACKERY__
 
 # SQL over the history, which no other target builds (docs/decisions/history.md). Clippy lints during compilation.
 HISTORY_TEST = env DTA_PROGRAMS=$(abspath $(TARGET))/debug RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=$(LINTS) \
-    $(CARGO) test -p dta-sql --profile sql
+    $(RUN_TESTS) -p dta-sql --profile sql
 HISTORY_NEEDS = $(TESTED) --bin dta-collector --bin dta-manager --example history_rows
 
 .DEFAULT_GOAL := build
@@ -139,7 +142,7 @@ style: ## formatting, lock files, scripts, licences and advisories of the depend
 	scripts/check-dependencies
 
 unit: ## tests that need no root
-	$(CARGO) test $(TESTED)
+	$(RUN_TESTS) $(TESTED)
 
 python: ## the Python package: its types, and its tests against the Rust readers; history read by others
 	$(CARGO) build $(TESTED) --bin dta-collector --example region_answers --example history_rows
@@ -176,7 +179,7 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 
 privileged: ## tests marked ignored because they need root, namespaces, tshark, moto or axe-core
 	PYTHON=$(PYTHON) scripts/install-outside-readers $(TARGET)/outside-readers
-	$(CARGO) test $(TESTED) -- --ignored
+	$(RUN_TESTS) $(TESTED) -- --ignored
 
 package: ## the Helm chart; Debian packages, static programs and image, made of a debug build and used; as root
 	$(CARGO) build $(TESTED) --bins --examples
