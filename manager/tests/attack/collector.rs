@@ -11,7 +11,7 @@ use dta_proto::control::{
 use crate::attacker::{Attack, Call, How};
 use crate::common::daemon::counter;
 use crate::common::int_bed::{IntBed, Setup};
-use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
+use crate::{LEASE, MOST_PARTS, RENEWALS, bed, call, endures, other};
 
 /// With `until_cut`, until it has closed a connection for an answer that was not read.
 async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
@@ -64,7 +64,7 @@ async fn answers_that_nobody_reads_do_not_fill_a_collector() {
     let setup = Setup {
         dialects: &["auto"],
         collector: "[limits]\ncall_seconds = 10",
-        translator: "lease_seconds = 6",
+        translator: LEASE,
         ..Setup::default()
     };
     collector_under(IntBed::start(&setup).await, attack, true).await;
