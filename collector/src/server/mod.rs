@@ -117,6 +117,8 @@ pub struct RunningCollector {
     /// The page in the browser.
     #[cfg(feature = "web")]
     page: Option<dta_web::ServedWeb>,
+    #[cfg(feature = "web")]
+    page_members: Arc<web::PageMembers>,
     config: Config,
     /// Holds the locks of the memory directory and the history folder.
     _locks: Vec<Lock>,
@@ -236,7 +238,7 @@ impl RunningCollector {
         let health = standard::start_health(SERVICE);
         let mut metrics = CollectorMetrics::new(config, service.clone(), health.clone(), cluster.clone());
         #[cfg(feature = "web")]
-        let page_members = web::PageMembers::new(config, listen, &service);
+        let page_members = Arc::new(web::PageMembers::new(config, listen, &service));
         #[cfg(feature = "web")]
         let page = {
             let notices = metrics.own_notices();
@@ -244,7 +246,9 @@ impl RunningCollector {
             web_port.map(serve).transpose()?
         };
         #[cfg(feature = "web")]
-        let follow_view = move |view: &dta_cluster::View| page_members.follow_view(view);
+        let followed = page_members.clone();
+        #[cfg(feature = "web")]
+        let follow_view = move |view: &dta_cluster::View| followed.follow_view(view);
         #[cfg(not(feature = "web"))]
         let follow_view = |_: &dta_cluster::View| {};
         #[cfg(feature = "web")]
@@ -301,6 +305,8 @@ impl RunningCollector {
             wakes,
             #[cfg(feature = "web")]
             page,
+            #[cfg(feature = "web")]
+            page_members,
             config: config.clone(),
             _locks: locks,
         })

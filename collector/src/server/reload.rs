@@ -28,6 +28,16 @@ impl RunningCollector {
             // Its thread would have to begin with it.
             bail!("store {store} (epoch) {restart}");
         }
+        #[cfg(feature = "web")]
+        let page_access = match &self.page {
+            Some(page) => Some(super::web::load_access(new)?).filter(|access| !page.has_access(access)),
+            None => None,
+        };
+        #[cfg(feature = "web")]
+        let page_tls = match new.web.exposed_address() {
+            Some(_) => super::web::load_page_tls(new)?,
+            None => None,
+        };
         let added: Vec<StoreSpec> =
             new.stores.iter().filter(|store| !self.config.stores.contains(store)).cloned().collect();
         check::check_path_mtu(&added, &self.device)?;
@@ -48,6 +58,8 @@ impl RunningCollector {
         }
         changed.extend(added.iter().map(|store| format!("store {} (new)", store.name)));
         changed.extend((self.config.alerts != new.alerts).then(|| "alerts".to_owned()));
+        #[cfg(feature = "web")]
+        changed.extend(page_access.as_ref().map(|_| "hosts or token of the page".to_owned()));
         if changed.is_empty() {
             return Ok(changed);
         }
@@ -81,8 +93,12 @@ impl RunningCollector {
         }
         self.metrics.set_certificate(validity);
         #[cfg(feature = "web")]
-        if let (Some(page), Some(_)) = (&self.page, new.web.exposed_address()) {
-            page.set_tls(super::web::load_page_tls(new)?);
+        if let Some(page) = &self.page {
+            page.set_tls(page_tls);
+            if let Some(access) = page_access {
+                page.set_access(access);
+            }
+            self.page_members.reload_tls(new);
         }
         self.metrics.follow_telemetry(&new.metrics, &self.names, &self.stores);
         self.metrics.follow_traffic(&new.metrics, &self.names, &self.stores);
@@ -115,6 +131,9 @@ fn changed_fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         ("collector.names", old.names != new.names),
         ("cluster", old.cluster != new.cluster),
         ("tls", old.tls.is_some() != new.tls.is_some()),
+        ("web.listen", old.web.listen != new.web.listen),
+        // Connections that were made with the one could not be told from those made with the other.
+        ("web.token_file", old.web.token_file.is_some() != new.web.token_file.is_some()),
     ] {
         if differs {
             keys.push(key.to_owned());

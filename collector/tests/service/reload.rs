@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dta_collector::config::{CollectorLimits, Config, MemoryBacking, Transport};
+use dta_collector::server::RunningCollector;
 use dta_proto::control::{RenewSessionRequest, TailRequest};
 use dta_proto::store::{StoreKind, StoreSpec};
 use dta_rpc::Ask;
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{ClientError, ClientOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::common::{config, open_request, start};
 
@@ -165,5 +168,54 @@ async fn calls_go_on_while_it_changes() {
     for reader in readers {
         reader.await.unwrap();
     }
+    server.shut_down().await.unwrap();
+}
+
+/// The status of the page's answer.
+async fn page_status(server: &RunningCollector, host: &str, token: &str) -> u16 {
+    let url = server.page_url().unwrap();
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_takes_the_token_and_the_hosts_of_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let token_file = dir.path().join("token");
+    std::fs::write(&token_file, "the first token of the page\n").unwrap();
+    let mut config = config();
+    config.web.listen = dta_export::metrics::Address::At("127.0.0.1:0".parse().unwrap());
+    config.web.token_file = Some(token_file.clone());
+    let (mut server, _client) = start(&config).await;
+    let [first, second] = ["the first token of the page", "the second token of the page"];
+    assert_eq!(page_status(&server, "localhost", first).await, 200);
+    assert_eq!(page_status(&server, "page.example", first).await, 403);
+
+    std::fs::write(&token_file, second).unwrap();
+    config.web.hosts = vec!["page.example".into()];
+    let changed = ["hosts or token of the page"];
+    assert_eq!(server.reload_config(&config).await.unwrap(), changed);
+    assert_eq!(server.reload_config(&config).await.unwrap(), Vec::<String>::new());
+    assert_eq!(page_status(&server, "localhost", first).await, 401);
+    assert_eq!(page_status(&server, "page.example", second).await, 200);
+
+    // One that cannot be used leaves everything as it is.
+    std::fs::write(&token_file, "short").unwrap();
+    let refused = server.reload_config(&config).await.unwrap_err().to_string();
+    assert!(refused.contains("16 characters"), "{refused}");
+    assert_eq!(page_status(&server, "localhost", second).await, 200);
+    let mut new = config.clone();
+    new.web.listen = dta_export::metrics::Address::Off;
+    new.web.token_file = None;
+    std::fs::write(&token_file, second).unwrap();
+    let refused = server.reload_config(&new).await.unwrap_err().to_string();
+    assert!(refused.starts_with("web.listen, web.token_file cannot change"), "{refused}");
     server.shut_down().await.unwrap();
 }

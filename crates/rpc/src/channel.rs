@@ -1,7 +1,14 @@
 //! The only place where channels are made: which addresses are valid, when TLS is used, and time limits.
 
+use std::future::{Ready, ready};
+use std::io;
+use std::task::{Context, Poll};
+
 use crate::transport::dial;
-use tonic::transport::{Channel, Endpoint};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower_service::Service;
 
 use crate::{ClientError, ClientOptions, ServerKind};
 
@@ -21,6 +28,28 @@ pub(crate) async fn connect(server: ServerKind, options: &ClientOptions) -> Resu
 /// Connects with the first call, and again after the connection broke.
 pub(crate) fn connect_lazy(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
     Ok(dial::connect_lazy(&build_endpoint(server, options)?))
+}
+
+/// A channel on which every call fails, for this reason.
+pub(crate) fn unusable(reason: String) -> Channel {
+    Endpoint::from_static("http://unusable.invalid").connect_with_connector_lazy(NoConnection(reason))
+}
+
+/// Makes no connection, and says why.
+struct NoConnection(String);
+
+impl Service<Uri> for NoConnection {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Ready<io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(Err(io::Error::other(self.0.clone())))
+    }
 }
 
 /// A channel to a server at `unix:PATH`, without host and TLS, and without waiting: the socket exists or not.

@@ -23,6 +23,11 @@ impl RemoteCollector {
         Ok(Self::from_channel(channel::connect_lazy(ServerKind::Collector, options)?))
     }
 
+    /// A client of a collector that cannot be connected to: each of its calls fails for this reason.
+    pub fn unreachable(reason: &ClientError) -> Self {
+        Self::from_channel(channel::unusable(reason.to_string()))
+    }
+
     fn from_channel(channel: Channel) -> Self {
         Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }

@@ -90,20 +90,20 @@ function storeTable(rows, context) {
 
 /** The stores of members, side by side. */
 function memberCard(rows) {
-  const away = rows.filter((member) => member.unreachable !== null).length;
+  const away = rows.filter((member) => member.unreachable !== null);
   const names = [...new Set(rows.flatMap((member) => member.stores.map((store) => store.name)))];
   const part = (member, name) => {
     const store = member.stores.find((one) => one.name === name);
     if (!store) return "–";
     return [h("div", { class: "faint" }, store.part ?? "all"), bar(store.load), h("span", { title: `${exact(store.used)} of ${exact(store.capacity)}` }, percent(store.load))];
   };
-  const hint = `Their answers are put together on this page. ${away ? `${exact(away)} of ${exact(rows.length)} do not answer: what they have is missing.` : "All of them answer."}`;
+  const hint = `Their answers are put together on this page. ${away.length ? `${exact(away.length)} of ${exact(rows.length)} do not answer: what they have is missing.` : "All of them answer."}`;
   return card("Collectors", hint, table([
     { title: "collector", class: "mono", cell: (member) => member.address },
-    { title: "", cell: (member) => (member.unreachable === null ? badge("answers", "hop") : h("span", { title: member.unreachable }, badge("unreachable", "loss"))) },
+    { title: "", cell: (member) => (member.unreachable === null ? badge("answers", "hop") : badge("unreachable", "loss")) },
     { title: "sessions", right: true, cell: (member) => exact(member.sessions) },
     ...names.map((name) => ({ title: name, class: "nowrap", cell: (member) => part(member, name) })),
-  ], rows));
+  ], rows), away.length > 0 && h("ul", { class: "notices" }, away.map((member) => h("li", { class: "problem" }, h("strong", {}, member.address), `: ${member.unreachable}`))));
 }
 
 function sessionTable(rows) {

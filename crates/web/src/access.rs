@@ -9,8 +9,8 @@ use http::{HeaderMap, StatusCode, Uri};
 
 use crate::problem::Problem;
 
-/// Who may ask.
-#[derive(Clone, Debug, Default)]
+/// Who may ask. Without `Debug`, so that no log has the token.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// Host names by which browsers reach the page, besides addresses and `localhost`.
     pub hosts: Vec<String>,

@@ -1,7 +1,7 @@
 //! The page's port: HTTP/1.1, bounded connections, read-only.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ use crate::mcp;
 use crate::page;
 use crate::problem::Problem;
 use crate::stall::StallLimit;
-use crate::{DEFAULT_ADDRESS, WebOptions};
+use crate::{Access, DEFAULT_ADDRESS, WebOptions};
 
 /// Simultaneous connections: beyond this, waiting ones are closed for others. A browser has six.
 const CONNECTIONS: usize = 128;
@@ -61,10 +61,10 @@ pub struct WebPort {
 }
 
 /// A page that is served until this is dropped.
-#[derive(Debug)]
 pub struct ServedWeb {
     /// Its address, with the chosen port.
     pub address: SocketAddr,
+    server: Arc<WebServer>,
     tls: watch::Sender<Option<Arc<ServerConfig>>>,
     task: JoinHandle<()>,
 }
@@ -79,6 +79,15 @@ impl ServedWeb {
     /// TLS of connections from here on.
     pub fn set_tls(&self, tls: Option<Arc<ServerConfig>>) {
         self.tls.send_replace(tls);
+    }
+
+    pub fn has_access(&self, access: &Access) -> bool {
+        *self.server.access.read().unwrap_or_else(PoisonError::into_inner) == *access
+    }
+
+    /// Who may ask from here on, also over connections that there are.
+    pub fn set_access(&self, access: Access) {
+        *self.server.access.write().unwrap_or_else(PoisonError::into_inner) = access;
     }
 }
 
@@ -104,13 +113,14 @@ impl WebPort {
         let (tls, current_tls) = watch::channel(tls);
         let server = Arc::new(WebServer::new(options));
         let places = ConnectionPlaces::new(CONNECTIONS);
-        let counted = places.clone();
+        let (counted, served) = (places.clone(), server.clone());
         let serve = move |stream, place| {
+            let server = &served;
             server.counters.displaced.store(counted.displaced(), std::sync::atomic::Ordering::Relaxed);
             serve_socket(server.clone(), stream, current_tls.borrow().clone(), place)
         };
         let task = tokio::spawn(places.accept_connections(listener, "page", serve));
-        ServedWeb { address, tls, task }
+        ServedWeb { address, server, tls, task }
     }
 }
 
@@ -160,7 +170,7 @@ async fn serve_connection(
 async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Response<WebBody> {
     count(&server.counters.requests);
     let path = request.uri().path();
-    let answered = match server.access.check_request(request.headers()) {
+    let answered = match server.check_access(request.headers()) {
         Err(refused) => {
             count(&server.counters.refused);
             Err(refused)

@@ -19,6 +19,7 @@ mod lists;
 mod pages;
 mod relay;
 mod scrape;
+mod secured;
 mod switched;
 mod truth;
 

@@ -5,14 +5,14 @@ mod routes;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dta_export::names::Names;
 use dta_rpc::{Ask, Spread};
 use dta_views::stores::{StoreRow, fetch_store_rows};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
@@ -43,7 +43,7 @@ pub(crate) struct WebServer {
     pub(crate) names: Arc<Names>,
     pub(crate) title: String,
     pub(crate) version: &'static str,
-    pub(crate) access: Access,
+    pub(crate) access: RwLock<Access>,
     pub(crate) counters: Arc<WebCounters>,
     pub(crate) own_notices: OwnNotices,
     pub(crate) feeds: LiveFeeds,
@@ -79,7 +79,7 @@ impl WebServer {
             names,
             title,
             version,
-            access,
+            access: RwLock::new(access),
             counters,
             own_notices,
             feeds: LiveFeeds::default(),
@@ -87,6 +87,11 @@ impl WebServer {
             description: description.into(),
             stores: Default::default(),
         }
+    }
+
+    /// Refuses a request, by its headers, of whoever may not ask.
+    pub(crate) fn check_access(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).check_request(headers)
     }
 
     /// The stores as they were at most so long ago: measuring them reads a sample of all memory, which pages that are open
