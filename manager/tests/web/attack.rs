@@ -1,10 +1,21 @@
 //! Other sites, slow readers, many connections and malformed requests: refused, bounded and counted.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::int_bed::PATIENCE;
+use dta_proto::drop_reason::DropReason;
+use dta_proto::key::Key;
+use dta_proto::telemetry::{Location, TelemetryEntry, list, store};
+use dta_proto::wire::dta::DtaBody;
+use dta_reporter::{Config, Reporter};
+use dta_rpc::collector::RemoteCollector;
+use dta_rpc::{Ask as _, ClientOptions, Spread, SpreadMember};
+use dta_web::{Access, WebCounters, WebOptions, WebPort};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use crate::common::int_bed::{PATIENCE, until_room};
 use crate::{WebBed, http};
 
 /// Waits until the collector counts at least so many.
@@ -110,4 +121,109 @@ async fn ten_thousand_connections_and_slow_readers_lock_nobody_out() {
     assert!(grown < 64 << 20, "{grown} bytes more");
     // gRPC did not notice.
     assert_eq!(bed.counted("connections.refused").await, 0);
+}
+
+/// Asks for what does not end; the status, and what comes after the answer's head.
+fn open_live(page: &str, path: &str) -> (u16, BufReader<TcpStream>) {
+    let mut stream = TcpStream::connect(page).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // What the system holds for a slow reader is little.
+    set_socket_recv_buffer_size(&stream, 4096).unwrap();
+    write!(stream, "GET /api/v1/{path} HTTP/1.1\r\nHost: {page}\r\n\r\n").unwrap();
+    let mut reader = BufReader::with_capacity(1024, stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (line.split(' ').nth(1).unwrap().parse().unwrap(), reader)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn live_views_have_places_which_are_free_again_once_one_is_closed() {
+    let Some(bed) = WebBed::start().await else { return };
+    let mut open: Vec<_> = (0..32).map(|_| open_live(&bed.page, "waterfall/live")).collect();
+    assert!(open.iter().all(|(status, _)| *status == 200));
+    let refused = http::get(&bed.page, "/api/v1/events/live");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "2"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("32 live views"), "{}", refused.body);
+    assert_eq!(http::get(&bed.page, "/api/v1/stores").status, 200);
+    open.pop();
+    let begun = Instant::now();
+    while open_live(&bed.page, "events/live").0 != 200 {
+        assert!(begun.elapsed() < PATIENCE, "the place of a view that was closed is still taken");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_view_that_reads_too_slowly_is_told_how_many_events_it_missed() {
+    let Some(bed) = WebBed::start().await else { return };
+    let (status, mut reader) = open_live(&bed.page, "events/live");
+    assert_eq!(status, 200);
+    reader.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let stores = bed.int.client.fetch_stores().await.unwrap();
+    let mut stores = stores.iter().filter_map(|info| info.store.as_ref());
+    let events = stores.find(|found| found.name == store::EVENTS).unwrap().id.try_into().unwrap();
+    let reports: SocketAddrV4 = bed.int.translator.said("listen").parse().unwrap();
+    let mut reporter = Reporter::open(Config::new(reports)).unwrap();
+    let dropped = |time| TelemetryEntry::Drop {
+        time,
+        key: Key::default(),
+        place: Location { switch: Some(6), port: Some(1), queue: None },
+        ingress_port: Some(2),
+        reason: DropReason::from_int(26),
+    };
+    let begun = Instant::now();
+    let mut time = 0;
+    while bed.counted("web.skipped").await == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no event was skipped: {time} were sent");
+        for _ in 0..2000 {
+            time += 1;
+            let entry = dropped(time).to_bytes();
+            reporter.report(events, DtaBody::Append { list: list::DROPS, value: &entry }).unwrap();
+            if time % 64 == 0 {
+                reporter.flush().unwrap();
+                until_room(reports);
+            }
+        }
+        reporter.flush().unwrap();
+        // Some of what may be there: whoever reads nothing is cut off.
+        let _ = reader.read(&mut [0; 16 << 10]);
+    }
+    reader.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = (&mut reader).lines().map(Result::unwrap);
+    lines.find(|line| line == "event: skipped").expect("the view is told");
+    let skipped: u64 = lines.next().unwrap().strip_prefix("data: ").unwrap().parse().unwrap();
+    assert!(skipped > 0 && skipped <= bed.counted("web.skipped").await, "{skipped}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_too_long_for_a_turn_is_sent_away() {
+    // A collector that takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let ask = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address)).unwrap();
+    let counters = Arc::<WebCounters>::default();
+    let options = WebOptions {
+        ask: Spread::new(vec![SpreadMember { address, ask: Arc::new(ask) }]),
+        names: Arc::default(),
+        title: "silent".into(),
+        version: "0",
+        access: Access::default(),
+        counters: counters.clone(),
+        own_notices: Arc::new(Vec::new),
+    };
+    let port = WebPort::open(&"127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+    let served = port.serve(options, None);
+    let page = served.address.to_string();
+    // Four have turns.
+    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..5 {
+        let (page, sender) = (page.clone(), sender.clone());
+        std::thread::spawn(move || sender.send(http::get(&page, "/api/v1/stores")));
+    }
+    let first = answers.recv().await.unwrap();
+    assert_eq!((first.status, first.header("retry-after")), (503, "2"));
+    assert!(first.json()["detail"].as_str().unwrap().contains("others are being answered"), "{}", first.body);
+    assert!(counters.named_counters().contains(&("web.busy".to_owned(), 1)));
+    // What needs no turn is there.
+    assert_eq!(http::get(&page, "/").status, 200);
 }
