@@ -1,9 +1,10 @@
 //! Flow records on the page: those of two exporters, whose sums are known.
 
 use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
 use crate::browser::Browser;
-use crate::common::int_bed::{IntBed, Setup};
+use crate::common::int_bed::{IntBed, PATIENCE, Setup};
 use crate::{encoded, http};
 
 /// Ports of the flows' destinations: each flow has as many packets of 100 bytes as its place.
@@ -24,6 +25,17 @@ fn v5(parts: u32) -> Vec<u8> {
     bytes
 }
 
+/// A rule of each severity, which all fire.
+fn firing_rules() -> String {
+    let rule = |severity: &str| {
+        format!(
+            "[[alerts.rule]]\nname = \"much-{severity}\"\ngroup = \"dst\"\nmeasure = \"bytes\"\nabove = 1\n\
+             window = \"2m\"\nseverity = \"{severity}\"\ntext = \"{{dst}} gets {{value}}\"\nrunbook = \"https://wiki.example/much\"\n"
+        )
+    };
+    ["info", "warning", "critical"].map(rule).concat()
+}
+
 pub(crate) struct FlowsBed {
     _int: IntBed,
     pub(crate) page: String,
@@ -34,7 +46,9 @@ impl FlowsBed {
     pub(crate) async fn start() -> FlowsBed {
         let example = dta_collector::config::EXAMPLE;
         let stores = &example[example.find("[[store]]").unwrap()..];
-        let collector = format!("[web]\nlisten = \"127.0.0.1:0\"\n[metrics]\nlisten = \"off\"\n{stores}");
+        let rules = firing_rules();
+        let collector =
+            format!("[web]\nlisten = \"127.0.0.1:0\"\n[metrics]\nlisten = \"off\"\n{rules}{stores}");
         let setup = Setup { flows: true, collector: &collector, ..Setup::default() };
         let mut int = IntBed::start(&setup).await;
         let to = int.translator.ready["flows"][0].as_str().unwrap().to_owned();
@@ -49,6 +63,20 @@ impl FlowsBed {
         let page = int.collector.as_ref().unwrap().said("web").to_owned();
         let page = page.trim_start_matches("http://").trim_end_matches('/').to_owned();
         FlowsBed { _int: int, page }
+    }
+
+    /// Waits until so many alerts fire.
+    pub(crate) async fn until_firing(&self, count: usize) {
+        let begun = Instant::now();
+        loop {
+            let document = self.get("/api/v1/alerts").json();
+            let alerts = document["alerts"].as_array().unwrap().iter();
+            if alerts.filter(|alert| alert["state"] == "firing").count() == count {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not {count} alerts fire: {document:#}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 
     fn get(&self, path: &str) -> http::HttpAnswer {

@@ -31,22 +31,27 @@ async fn no_view_has_serious_barriers() {
     let axe = std::fs::read_to_string(packages.join("axe_playwright_python/axe.min.js")).unwrap();
     let Some(browser) = Browser::start("barriers of the page") else { return };
     let Some(bed) = WebBed::start().await else { return };
-    let flow = encoded(&bed.first_flow());
-    let (with_flow, mut found) = (format!("flow?flow={flow}"), Vec::new());
-    let views = [
+    let flows_bed = FlowsBed::start().await;
+    flows_bed.until_firing(3).await;
+    let (with_flow, mut found) = (format!("flow?flow={}", encoded(&bed.first_flow())), Vec::new());
+    let of_reports = [
         "overview",
-        "flows",
         "top?by=reports",
         "map",
         &with_flow,
         "events",
         "drops",
         "memory?store=int-paths",
+        "overview?at=-1h",
     ];
-    for theme in ["light", "dark"] {
-        for view in views {
+    let of_records = ["overview", "alerts", "flows?group=src,dst,dst-port", "flows?where=dst-prot", "map"];
+    let views = of_reports.map(|view| (&bed.page, view)).into_iter();
+    let views: Vec<_> = views.chain(of_records.map(|view| (&flows_bed.page, view))).collect();
+    for (width, theme) in [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")] {
+        browser.resize(width, 900);
+        for (page, view) in &views {
             browser.open("about:blank");
-            browser.open(&format!("http://{}/#/{view}", bed.page));
+            browser.open(&format!("http://{page}/#/{view}"));
             browser.until("document.querySelectorAll(\"main .card, main .empty\").length > 0", true);
             browser.evaluate(&format!("void (document.documentElement.dataset.theme = {theme:?})"));
             // What is being asked for comes within this time or the next view's: a barrier is in every view's frame.
@@ -59,7 +64,7 @@ async fn no_view_has_serious_barriers() {
                  `${one.id}: ${one.help}: ${one.nodes.map((node) => node.html).slice(0, 3).join(\" \")}`)",
             );
             let barriers = barriers.as_array().unwrap().iter();
-            found.extend(barriers.map(|one| format!("{view} ({theme}): {one}")));
+            found.extend(barriers.map(|one| format!("{view} ({theme}, {width} pixels): {one}")));
         }
     }
     assert!(found.is_empty(), "{found:#?}");
