@@ -114,7 +114,8 @@ fn print_introduction(network: &LiveNetwork) -> anyhow::Result<()> {
          a flow's path      {page}{}\n  \
          drops, and why     {page}{}\n\
          or, in another terminal,\n  \
-         dta-collector dashboard --collector {}\n\n\
+         dta-collector dashboard --collector {}\n\
+         (where it is not installed: cargo run --release -p dta-collector -- dashboard …)\n\n\
          What goes wrong meanwhile:",
         page_view("flows", &[("span", "5m"), ("group", "src,dst")]),
         page_view("flow", &[("flow", &flow)]),

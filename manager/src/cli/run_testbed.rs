@@ -385,6 +385,7 @@ impl RunTestbed {
 
     /// What to try next: what this run did not show.
     fn next(&self) -> String {
+        let program = std::env::args().next().unwrap_or_else(|| "dta-manager".to_owned());
         let mut tries = Vec::new();
         if self.flags.faults.is_none() {
             tries.push("--faults drop=0.01,dup=0.01,reorder=0.01   with losses, all accounted for");
@@ -397,9 +398,8 @@ impl RunTestbed {
         }
         tries.push("--keep                                     and look at it with the dashboard");
         format!(
-            "Try next: dta-manager run-testbed\n  {}\nA network to look at in a browser:\n  {} demo",
-            tries.join("\n  "),
-            std::env::args().next().as_deref().unwrap_or("dta-manager")
+            "Try next: {program} run-testbed\n  {}\nA network to look at in a browser:\n  {program} demo",
+            tries.join("\n  ")
         )
     }
 }
