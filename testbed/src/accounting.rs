@@ -105,6 +105,8 @@ pub struct Gaps {
     /// The kernel's `RcvbufErrors` during the run: an upper limit of real overflows, because a socket's own drop
     /// count includes wrong checksums.
     pub receive_buffer_errors: u64,
+    /// Packets that the kernel dropped at `lo` during the run, of all programs: an upper limit too.
+    pub loopback_dropped: u64,
     /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
     pub nic_port_closed: u64,
     /// Frames in the NIC's socket when its process was killed.
@@ -180,12 +182,24 @@ pub(crate) fn unsent_frames(statistics: &TestbedStatistics) -> u64 {
     unsent_packets(&statistics.stage_total(Stage::Translator), translator::ROCE)
 }
 
-/// The four links, from the counters of all nodes.
+/// The four links, from the counters of all nodes and, for what is missing by these, those of `lo`.
 pub fn account_links(
     statistics: &TestbedStatistics,
     reporters: &ReporterSide,
     gaps: &Gaps,
 ) -> [LinkAccount; 4] {
+    let mut left = gaps.loopback_dropped;
+    count_links(statistics, reporters, gaps).map(|link| {
+        // Each may be a run.
+        let missing = u64::try_from(link.unexplained()).unwrap_or(0);
+        let explained = missing.min(left * RUN_MAX as u64);
+        left -= explained.div_ceil(RUN_MAX as u64);
+        LinkAccount { kernel: link.kernel + explained, ..link }
+    })
+}
+
+/// The four links by the counters of all nodes.
+fn count_links(statistics: &TestbedStatistics, reporters: &ReporterSide, gaps: &Gaps) -> [LinkAccount; 4] {
     let (from, to) = (statistics.stage_total(Stage::Translator), statistics.stage_total(Stage::Nic));
     // A socket counts full queues and wrong checksums as one.
     let queue_full = |drops: u64, corrupted: u64| {
@@ -580,6 +594,25 @@ mod tests {
         // What no queue dropped stays unexplained.
         assert_eq!(account(900, 0), (0, 100));
         assert_eq!(account(998, 5), (5, -3));
+    }
+
+    #[test]
+    fn what_lo_dropped_explains_missing_reports_and_frames_and_no_more() {
+        let account = |reports, frames, loopback_dropped| {
+            let translator = [("link.reports.received", reports), ("frames", 1000)];
+            let all = statistics(&translator, &[("received", frames)]);
+            let faults = FaultCounts { frames: 1000, ..FaultCounts::default() };
+            let side = ReporterSide { faults, ..ReporterSide::default() };
+            let gaps = Gaps { loopback_dropped, ..Gaps::default() };
+            let [reports, _, frames, _] = account_links(&all, &side, &gaps);
+            [reports, frames].map(|link| (link.kernel, link.unexplained()))
+        };
+        assert_eq!(account(995, 1000, 0), [(0, 5), (0, 0)]);
+        assert_eq!(account(995, 1000, 7), [(5, 0), (0, 0)]);
+        assert_eq!(account(995, 990, 2), [(5, 0), (10, 0)]);
+        assert_eq!(account(900, 900, 3), [(100, 0), (64, 36)]);
+        assert_eq!(account(900, 900, 1), [(64, 36), (0, 100)]);
+        assert_eq!(account(1001, 1000, 5), [(0, -1), (0, 0)]);
     }
 
     #[test]

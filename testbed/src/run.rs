@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use dta_link::fault::Faults;
-use dta_link::netstat::UdpStats;
+use dta_link::netstat::{UdpStats, loopback_drops};
 use dta_link::shared_ring::RingUse;
 use dta_link::{LinkError, UdpConfig, UdpLink};
 use dta_proto::counter::{Stage, translator};
@@ -217,7 +217,7 @@ async fn run_there(
         folder: folder.folder_path(),
     };
     let daemons = Daemons::start_all(&plan).await?;
-    let kernel = UdpStats::read()?;
+    let (kernel, loopback) = (UdpStats::read()?, loopback_drops()?);
     // The kernel counts a run as one when it delivers it, and when its port is closed.
     let runs = rxe.is_none() && flags.chaos.is_none();
     let switches = match far {
@@ -293,6 +293,7 @@ async fn run_there(
     let kernel = UdpStats::read()?.increase_since(&kernel);
     let side = switches.reporter_side();
     gaps.receive_buffer_errors = kernel.rcvbuf_errors;
+    gaps.loopback_dropped = loopback_drops()?.wrapping_sub(loopback);
     gaps.raw_frames = soft_wire.is_some();
     if rxe.is_some() {
         gaps.wire = wire;

@@ -60,6 +60,17 @@ impl UdpStats {
     }
 }
 
+/// Packets to this host itself that the kernel dropped because too many were waiting for one CPU
+/// (`net.core.netdev_max_backlog`): it counts them at the interface `lo`, at no socket. Since the calling thread's
+/// namespace was created.
+///
+/// # Errors
+/// `/proc` is not mounted, or `lo` is missing.
+pub fn loopback_drops() -> Result<u64> {
+    parse_loopback_drops(&read_proc("/proc/thread-self/net/dev")?)
+        .ok_or_else(|| malformed("/proc/thread-self/net/dev has no counters of lo"))
+}
+
 /// Datagrams dropped by the kernel at the UDP socket bound to `local`, of any process, or at all sockets
 /// sharing the address; `None` if there is no such socket in the calling thread's namespace.
 ///
@@ -100,6 +111,12 @@ pub fn is_udp_bound(local: SocketAddrV4) -> Result<bool> {
 pub fn is_nobody_at(to: SocketAddrV4) -> bool {
     let is_ours = std::net::UdpSocket::bind((*to.ip(), 0)).is_ok();
     is_ours && is_udp_bound(to).is_ok_and(|bound| !bound)
+}
+
+fn parse_loopback_drops(text: &str) -> Option<u64> {
+    let received = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    // After bytes, packets and errors.
+    received.split_whitespace().nth(3)?.parse().ok()
 }
 
 fn parse_socket_drops(text: &str, local: SocketAddrV4) -> Option<u64> {
@@ -184,7 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn drops_at_lo_are_read() {
+        let text = "Inter-|   Receive                  |  Transmit\n face |bytes packets errs drop fifo|bytes\n\
+            eth0: 1 2 3 4 0 0 0 0 1 2 0 0 0 0 0 0\n    lo: 900 20 0 70 0 0 0 0 900 20 0 0 0 0 0 0\n";
+        assert_eq!(parse_loopback_drops(text), Some(70));
+        assert_eq!(parse_loopback_drops(&text.replace("lo:", "eth1:")), None);
+    }
+
+    #[test]
     fn this_machine_has_the_counters() {
+        loopback_drops().unwrap();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(local) = socket.local_addr().unwrap() else {
             unreachable!("bound to IPv4")
