@@ -491,14 +491,13 @@ static inline int drop_unchanged(struct xdp_md *context, u32 listener, struct re
 
 SECTION("xdp") int events(struct xdp_md *context)
 {
-    u32 *listener = find_listener(context), number, index;
+    u32 number = find_listener(context), index;
     struct ethernet *ethernet;
     struct reading *reading;
     struct queue *queue;
 
-    if (!listener)
+    if (number == NOBODY)
         return PASS;
-    number = *listener;
     index = number * QUEUES + context->rx_queue_index;
     reading = map_lookup(&readings, &number);
     if (!reading || reading->form == NOT_READ)

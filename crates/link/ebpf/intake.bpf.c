@@ -5,10 +5,10 @@
 
 SECTION("xdp") int intake(struct xdp_md *context)
 {
-    u32 *listener = find_listener(context);
+    u32 listener = find_listener(context);
 
-    if (!listener)
+    if (listener == NOBODY)
         return PASS;
     /* A queue without a socket leaves its frames to the kernel. */
-    return redirect_map(&sockets, *listener * QUEUES + context->rx_queue_index, PASS);
+    return redirect_map(&sockets, listener * QUEUES + context->rx_queue_index, PASS);
 }

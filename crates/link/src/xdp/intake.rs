@@ -2,7 +2,6 @@
 //! queue's sockets share. Each listener has a socket of its own on each queue.
 #![cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "nothing can be opened"))]
 
-use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +25,6 @@ pub(crate) struct XdpIntake {
     #[cfg(feature = "xdp")]
     program: Arc<Mutex<IntakeProgram>>,
     interface: NetworkInterface,
-    addresses: Vec<Ipv4Addr>,
     mode: Mode,
     queues: Vec<Arc<Mutex<XdpSocket>>>,
     listeners: u32,
@@ -62,9 +60,6 @@ impl XdpIntake {
         let addresses = sys::interface_addresses(&interface.name).map_err(LinkError::io_with_context(
             format!("cannot list the addresses of {}", interface.name),
         ))?;
-        if addresses.is_empty() {
-            return Err(LinkError::NoAddress(interface.name));
-        }
         let count = count_queues(&interface)?.min(INTAKE_QUEUES);
         let shape = umem_layout(&interface, RECEIVE_BUFFER, true, count)?;
         let (mut program, mode) = IntakeProgram::load(&interface, &addresses, mode, events)?;
@@ -81,7 +76,7 @@ impl XdpIntake {
         };
         let queues = (0..count).map(open).collect::<Result<_>>()?;
         let program = Arc::new(Mutex::new(program));
-        Ok(Self { program, interface, addresses, mode, queues, listeners: 0, events })
+        Ok(Self { program, interface, mode, queues, listeners: 0, events })
     }
 
     pub(crate) fn interface_name(&self) -> &str {
@@ -161,9 +156,7 @@ impl XdpIntake {
         }
         // Last, so that no datagram finds a listener without sockets.
         #[cfg(feature = "xdp")]
-        for address in &self.addresses {
-            lock(&self.program).add_place(*address, port, self.listeners)?;
-        }
+        lock(&self.program).add_listener(self.listeners, port)?;
         self.listeners += 1;
         Ok(parts)
     }

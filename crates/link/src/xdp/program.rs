@@ -86,7 +86,13 @@ impl Program {
 }
 
 /// The program that takes datagrams to listeners, attached to an interface until this is dropped.
-pub(super) struct IntakeProgram(Program);
+pub(super) struct IntakeProgram {
+    program: Program,
+    /// As `struct interface`: its Ethernet address, number of listeners, first address, and the listeners' ports.
+    own: [u8; OWN_BYTES],
+}
+
+const OWN_BYTES: usize = 12 + 2 * INTAKE_LISTENERS as usize;
 
 impl IntakeProgram {
     /// Loads the program for listeners at these addresses of the interface, and attaches it. Until there are
@@ -97,23 +103,29 @@ impl IntakeProgram {
         mode: Option<Mode>,
         events: Option<EventLimits>,
     ) -> Result<(Self, Mode)> {
-        let mut entries = vec![("places", addresses.len() as u32 * INTAKE_LISTENERS)];
+        let (first, others) =
+            addresses.split_first().ok_or_else(|| LinkError::NoAddress(interface.name.clone()))?;
+        let mut entries = vec![("addresses", others.len().max(1) as u32)];
         entries.extend(events.iter().flat_map(EventLimits::map_entries));
         let object = if events.is_some() { EVENTS } else { INTAKE };
         let mut loaded = object.load(&interface.name, &entries)?;
-        let mut mac = [0; 8];
-        mac[..6].copy_from_slice(&interface.mac);
-        let mut own: Array<_, u64> = program_map(&mut loaded, "own")?;
-        own.set(0, u64::from_ne_bytes(mac), 0)
-            .map_err(|error| explain_refusal(&interface.name, "an XDP program", &error))?;
+        let mut map: HashMap<_, u32, u32> = program_map(&mut loaded, "addresses")?;
+        for address in others {
+            map.insert(u32::from_ne_bytes(address.octets()), 0, 0)
+                .map_err(|error| explain_refusal(&interface.name, "a map of addresses", &error))?;
+        }
+        let mut own = [0; OWN_BYTES];
+        own[..6].copy_from_slice(&interface.mac);
+        own[8..12].copy_from_slice(&first.octets());
         let (program, mode) = object.attach(interface, loaded, mode)?;
-        Ok((Self(program), mode))
+        Ok((Self { program, own }, mode))
     }
 
     /// The tables of a program with events, which can be had once.
     pub(super) fn event_tables(&mut self, limits: &EventLimits) -> Result<EventTables> {
-        EventTables::map(&mut self.0.loaded, limits)
-            .map_err(|error| explain_refusal(&self.0.interface, "the tables of an XDP program", &*error))
+        EventTables::map(&mut self.program.loaded, limits).map_err(|error| {
+            explain_refusal(&self.program.interface, "the tables of an XDP program", &*error)
+        })
     }
 
     /// Drops unchanged reports of a listener from now on.
@@ -123,28 +135,26 @@ impl IntakeProgram {
         form: ReportForm,
         limits: &EventLimits,
     ) -> Result<()> {
-        let mut readings: Array<_, u64> = program_map(&mut self.0.loaded, "readings")?;
+        let mut readings: Array<_, u64> = program_map(&mut self.program.loaded, "readings")?;
         let reading = form as u64 | u64::from(limits.buckets() - 1) << 32;
         readings
             .set(listener, reading, 0)
-            .map_err(|error| explain_refusal(&self.0.interface, "a map of listeners", &error))
+            .map_err(|error| explain_refusal(&self.program.interface, "a map of listeners", &error))
     }
 
     /// From now on, sends datagrams of a listener on a receive queue to a socket.
     pub(super) fn add_socket(&mut self, listener: u32, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        self.0.add(listener * INTAKE_QUEUES + queue, socket)
+        self.program.add(listener * INTAKE_QUEUES + queue, socket)
     }
 
-    /// From now on, datagrams to this address and port are a listener's.
-    pub(super) fn add_place(&mut self, address: Ipv4Addr, port: u16, listener: u32) -> Result<()> {
-        // As `struct place`, in network byte order.
-        let mut key = [0; 8];
-        key[..4].copy_from_slice(&address.octets());
-        key[4..6].copy_from_slice(&port.to_be_bytes());
-        let mut places: HashMap<_, u64, u32> = program_map(&mut self.0.loaded, "places")?;
-        places
-            .insert(u64::from_ne_bytes(key), listener, 0)
-            .map_err(|error| explain_refusal(&self.0.interface, "a map of listeners", &error))
+    /// From now on, datagrams to this port of all addresses are a listener's: numbers count from 0.
+    pub(super) fn add_listener(&mut self, listener: u32, port: u16) -> Result<()> {
+        let at = 12 + 2 * listener as usize;
+        self.own[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        self.own[6..8].copy_from_slice(&(listener as u16 + 1).to_ne_bytes());
+        let mut own: Array<_, [u8; OWN_BYTES]> = program_map(&mut self.program.loaded, "own")?;
+        own.set(0, self.own, 0)
+            .map_err(|error| explain_refusal(&self.program.interface, "a map of listeners", &error))
     }
 }
 
@@ -289,7 +299,7 @@ mod tests {
     #[test]
     fn the_objects_have_what_the_loader_looks_for() {
         let of_take: &[_] = &["sockets", "ports", "address", "takes_ipv6"];
-        let of_intake: &[_] = &["sockets", "places", "own"];
+        let of_intake: &[_] = &["sockets", "addresses", "own"];
         let of_events =
             [of_intake, &["states", "queues", "buckets", "templates", "slots", "readings", "sources"]]
                 .concat();
