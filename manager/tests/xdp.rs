@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::daemon::counter;
 use common::int_bed::{IntBed, Setup, int_capture};
 use common::manager;
 use common::namespaces::{Namespaces, run};
@@ -615,6 +618,36 @@ fn two_workers_take_the_reports_of_two_queues_and_other_traffic_passes() {
             assert!(begun.elapsed() < PATIENCE, "{}", told("vb"));
             std::thread::sleep(Duration::from_millis(10));
         }
+    });
+}
+
+/// Each report is either dropped by the program or read, until the stop.
+#[test]
+#[ignore = "needs root: makes two network namespaces with a veth pair"]
+fn what_the_program_drops_until_the_stop_is_counted() {
+    between_two_queues(async |ground| {
+        let tables = "[translator.int]\nlisten = ['xdp:vb?dialect=auto&events=kernel']\nstores = { counters = 'none' }";
+        let mut bed = IntBed::start(&Setup { translator: tables, ..Setup::default() }).await;
+        // Most say nothing new.
+        let reports = generated_reports(20);
+        let socket = ground.inside(0, || UdpSocket::bind("10.98.0.1:0").unwrap());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let sender = std::thread::spawn(move || {
+            for report in reports.iter().cycle().take_while(|_| !until.load(Ordering::Relaxed)) {
+                socket.send_to(report, "10.98.0.2:32766").unwrap();
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        bed.until("reports dropped", |counted| counted.own("link.int.xdp.unchanged") > 1000).await;
+        let IntBed { translator, client, .. } = bed;
+        assert!(translator.terminate(PATIENCE).0.success());
+        is_over.store(true, Ordering::Relaxed);
+        sender.join().unwrap();
+        let nodes = client.statistics().await.unwrap();
+        let told = |name| counter(&nodes, "translator/", name);
+        assert!(told("link.int.xdp.unchanged") > 1000);
+        assert_eq!(told("int.datagrams"), told("link.int.received"));
     });
 }
 

@@ -241,6 +241,11 @@ impl IntSide {
         }
     }
 
+    /// Has a program at an interface pass on all reports, before what it dropped is counted for the last time.
+    pub fn stop_dropping(&mut self) {
+        self.telemetry.stop_dropping();
+    }
+
     /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and says how many
     /// reports that were.
     pub fn start_flush(&mut self, reply: Option<oneshot::Sender<u64>>) {

@@ -433,6 +433,8 @@ impl PacketThread {
         out: &mut EngineOutput,
     ) -> Result<(), PacketThreadError> {
         self.int.iter_mut().for_each(|int| int.start_flush(None));
+        // Reports that the program dropped count even if there is no store for their counts, and so nothing to flush.
+        self.write_due_counts(now(), 0, out);
         let until = now() + LONGEST_DRAIN.as_nanos() as u64;
         while self.int.as_ref().is_some_and(IntSide::is_flushing) {
             let is_idle = self.drain_queue_pairs(now, input, out)?;
@@ -632,6 +634,7 @@ impl PacketThread {
         input: &mut PacketBatch,
         out: &mut EngineOutput,
     ) -> Result<(), PacketThreadError> {
+        self.int.iter_mut().for_each(IntSide::stop_dropping);
         // What was sent before the stop, not what reporters keep sending.
         let taken_until = now() + DRAIN.as_nanos() as u64;
         while now() < taken_until && self.take_reports(now(), input, out)? != 0 {

@@ -1019,6 +1019,51 @@ fn reports_that_a_program_dropped_count_as_if_they_had_come() {
     assert_eq!(world.telemetry.int_sources().iter().count(), 1);
 }
 
+/// At a stop, the last ones are counted once nothing more is dropped, though they are written nowhere.
+#[test]
+fn a_program_that_has_stopped_dropping_is_counted_to_the_last_report() {
+    let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+    let (generation, buckets) = (shared(1), shared(16));
+    let mut world = World::new(Rules { keys: 64, ..Rules::default() });
+    let stores = StoreIds { counters: None, ..world.telemetry.stores };
+    world.telemetry.set_stores(stores);
+    world.telemetry.share_with_program(
+        SharedTables {
+            generation: Box::new(Arc::clone(&generation)),
+            buckets: Box::new(Arc::clone(&buckets)),
+            templates: Box::new(shared(16 * 129)),
+            slots: Box::new(shared(64 * 3)),
+        },
+        0,
+    );
+    let report = |latency| with_stack(flow(), LATENCIES, vec![hop(4, latency), hop(5, 4)]);
+    let is_odd = || generation[0].load(Ordering::Relaxed) % 2 == 1;
+    (0..2).for_each(|now| take_from_program(&mut world, now, &report(400)));
+    let count = |world: &mut World, now| {
+        let mut made = PrimitiveBatch::default();
+        world.telemetry.count_dropped_reports(now, false, &mut made);
+        assert!(made.is_empty());
+        world.telemetry.int_counters().reports
+    };
+    let place = buckets.iter().find(|place| place.load(Ordering::Relaxed) != 0).unwrap();
+    place.fetch_add(7, Ordering::Relaxed);
+    assert_eq!((count(&mut world, 10), is_odd()), (2 + 7, false));
+    place.fetch_add(5, Ordering::Relaxed);
+    assert_eq!(count(&mut world, 20), 2 + 7, "not so soon again");
+    world.telemetry.stop_dropping();
+    // It may have been about to drop one.
+    for more in 1..3 {
+        assert_eq!((count(&mut world, 20), is_odd()), (2 + 7 + 5 + more - 1, true));
+        place.fetch_add(1, Ordering::Relaxed);
+    }
+    // A change, and another kind of report, which has a template of its own.
+    take_from_program(&mut world, 30, &report(4));
+    (0..2).for_each(|now| {
+        take_from_program(&mut world, 40 + now, &with_stack(flow(), LATENCIES, vec![hop(9, 4)]))
+    });
+    assert!(is_odd(), "nothing is dropped again");
+}
+
 #[test]
 fn what_a_program_cannot_tell_has_no_template() {
     let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };

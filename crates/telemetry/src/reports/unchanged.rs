@@ -46,12 +46,25 @@ struct Generation(SharedWords);
 
 impl Generation {
     fn write(&self, change: impl FnOnce()) {
+        if self.is_closed() {
+            return change();
+        }
         let word = &self.0[0];
         let even = word.load(Ordering::Relaxed);
         word.store(even.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
         change();
         word.store(even.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Leaves it odd, as if a write went on for ever.
+    fn close(&self) {
+        self.0[0].fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Between the writes of its only writer, it is even until it is closed.
+    fn is_closed(&self) -> bool {
+        self.0[0].load(Ordering::Relaxed) & 1 == 1
     }
 }
 
@@ -191,10 +204,18 @@ impl Telemetry {
         self.sources.set_program_sources(sources, beyond);
     }
 
-    /// Counts what the program dropped, a few times in each second or `at_once`.
+    /// From now on the program passes all reports on, and follows their numbers as before. So what it has dropped can be counted
+    /// to the last one.
+    pub fn stop_dropping(&mut self) {
+        if let Some(templates) = &self.templates {
+            templates.generation.close();
+        }
+    }
+
+    /// Counts what the program dropped: a few times in each second, or at once if asked for or if it has stopped dropping.
     pub fn count_dropped_reports(&mut self, now: u64, at_once: bool, made: &mut PrimitiveBatch) {
         let Some(mut templates) = self.templates.take() else { return };
-        if at_once || now >= templates.collect_at {
+        if at_once || now >= templates.collect_at || templates.generation.is_closed() {
             templates.collect(now, |kind, dropped| self.count_unchanged(now, kind, dropped, made));
         }
         self.templates = Some(templates);
