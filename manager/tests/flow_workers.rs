@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use common::int_bed::{Counted, IntBed, Setup, until_room};
-use dta_proto::control::TailRequest;
 use dta_proto::flow_query::{FlowQuestion, FlowSum};
-use dta_proto::flow_record::{Column, FlowRecord};
+use dta_proto::flow_record::Column;
 use dta_rpc::Ask;
 use dta_telemetry::flows::emit;
 
@@ -94,25 +93,11 @@ impl Bed {
     async fn assert_records(&self, sequences: std::ops::Range<u32>, lists: std::ops::Range<u32>) {
         let mut found: BTreeMap<IpAddr, Vec<u64>> = BTreeMap::new();
         for list in lists {
-            let request = TailRequest {
-                store: "flow-records".into(),
-                list,
-                until_caught_up: true,
-                from_sequence: 1,
-                ..TailRequest::default()
-            };
             let mut in_list: BTreeMap<IpAddr, Vec<u64>> = BTreeMap::new();
-            let mut stream = self.bed.client.tail_list(request).await.unwrap();
-            while let Some(message) = stream.next_message().await.unwrap() {
-                let lost = [message.overwritten_batches, message.missing_batches, message.damaged_batches];
-                assert_eq!(lost, [0; 3]);
-                for entry in &message.entries {
-                    let record = FlowRecord::from_entry(entry.as_slice().try_into().unwrap());
-                    let number = record.bytes.saturating_sub(FIRST_BYTES);
-                    // The rest of a batch that was not full is empty.
-                    if record.bytes != 0 && number >= (sequences.start * RECORDS).into() {
-                        in_list.entry(IpAddr::from(record.exporter).to_canonical()).or_default().push(number);
-                    }
+            for record in self.bed.flow_records(list).await {
+                let number = record.bytes - FIRST_BYTES;
+                if number >= (sequences.start * RECORDS).into() {
+                    in_list.entry(IpAddr::from(record.exporter).to_canonical()).or_default().push(number);
                 }
             }
             assert!(!in_list.is_empty(), "list {list} is empty");

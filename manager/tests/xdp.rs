@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::daemon::counter;
-use common::int_bed::{IntBed, Setup, int_capture};
+use common::int_bed::{self, IntBed, Setup, int_capture};
 use common::manager;
 use common::namespaces::{Namespaces, run};
 use dta_proto::control::Policy;
@@ -21,6 +21,7 @@ use dta_proto::key::Key;
 use dta_proto::telemetry::{Metric, TelemetryEntry, TimedValue, list};
 use dta_proto::wire::dta::{DtaBody, DtaReport, Nack};
 use dta_rpc::{Ask, AskKeys};
+use dta_telemetry::flows::emit;
 use dta_telemetry::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
 use dta_telemetry::int::{Fill, Flags, IntVersion, ReportVersion};
 use exact::{Bed, Counted, KEYS, PATIENCE};
@@ -618,6 +619,97 @@ fn two_workers_take_the_reports_of_two_queues_and_other_traffic_passes() {
             assert!(begun.elapsed() < PATIENCE, "{}", told("vb"));
             std::thread::sleep(Duration::from_millis(10));
         }
+    });
+}
+
+/// Exporters' addresses, of two workers.
+const EXPORTERS: [&str; 2] = ["10.98.0.1", "10.98.0.3"];
+const LISTS: u32 = 4;
+
+/// A datagram of NetFlow v9 with two records, by the first also with their template.
+fn netflow_v9(sender: usize, sequence: u32) -> Vec<u8> {
+    let flow = format!("10.0.0.1:{}->10.0.0.2:443/tcp", 1 + sender).parse().unwrap();
+    let record = |number: u32| emit::encode_record(&emit::unsampled_record(flow, 1, number.into()));
+    let records = emit::set(256, &[record(1 + 2 * sequence), record(2 + 2 * sequence)].concat());
+    let template = emit::set(0, &emit::encode_template(256, &emit::FIELDS));
+    let sets = if sequence == 0 { vec![template, records] } else { vec![records] };
+    emit::netflow_v9_datagram(sequence, 0, &sets)
+}
+
+#[test]
+#[ignore = "needs root and ethtool: makes two network namespaces with a veth pair"]
+fn flow_exports_by_any_queue_reach_the_worker_of_their_exporter_in_order() {
+    between_two_queues(async |ground| {
+        run(&format!("ip -n {} addr add {}/24 dev va", ground.0[0], EXPORTERS[1]));
+        let tables = "workers = 2\n[translator.flows]\nlisten = ['xdp:vb']";
+        let mut bed = IntBed::start(&Setup { translator: tables, ..Setup::default() }).await;
+        assert_eq!(bed.translator.ready["flows"][0], "xdp:vb:2055");
+        let sockets = EXPORTERS.map(|exporter| {
+            ground.inside(0, || {
+                (0..SENDERS).map(|_| UdpSocket::bind((exporter, 0)).unwrap()).collect::<Vec<_>>()
+            })
+        });
+        let mut sent = 0;
+        let mut send = |sockets: &[UdpSocket], sequence| {
+            for (sender, socket) in sockets.iter().enumerate() {
+                socket.send_to(&netflow_v9(sender, sequence), "10.98.0.2:2055").unwrap();
+                sent += 1;
+            }
+            sent
+        };
+        let are_in_memory = |sent| {
+            move |counted: &int_bed::Counted| {
+                counted.own("flows.datagrams") == sent && counted.own("held") == 0 && counted.is_executed()
+            }
+        };
+        // Each exporter has one worker, and its datagrams come by both queues.
+        for exporter in &sockets {
+            let before = frames_by_queue();
+            let all = send(exporter, 0);
+            bed.until("the templates", are_in_memory(all)).await;
+            let after = frames_by_queue();
+            assert!(before.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before));
+        }
+        const DATAGRAMS: u32 = 40;
+        for sequence in 1..DATAGRAMS {
+            // Less than a queue holds is on its way.
+            let all = sockets.iter().map(|exporter| send(exporter, sequence)).max().unwrap();
+            bed.until("datagrams", |counted| counted.own("flows.datagrams") + 64 >= all).await;
+        }
+        let all = 2 * SENDERS as u64 * u64::from(DATAGRAMS);
+        let counted = bed.until("all in memory", are_in_memory(all)).await;
+        let own = |name| counted.own(name);
+        assert_eq!(
+            [own("link.flows.xdp.received"), own("flows.appended")],
+            [all, 2 * all],
+            "{:#?}",
+            counted.all_own()
+        );
+        assert_eq!([own("flows.gaps"), own("flows.sources")], [0, 2 * SENDERS as u64]);
+        let mut lists_of: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+        let mut numbers_of: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for list in 0..LISTS {
+            for record in bed.flow_records(list).await {
+                lists_of.entry(record.exporter).or_default().insert(list);
+                numbers_of.entry((record.exporter, record.src_port)).or_default().push(record.bytes);
+            }
+        }
+        assert_eq!(lists_of.len(), 2);
+        assert!(lists_of.values().all(|lists| lists.len() == 1), "{lists_of:?}");
+        let workers: BTreeSet<_> = lists_of.values().flatten().map(|list| list % 2).collect();
+        assert_eq!(workers.len(), 2, "{lists_of:?}");
+        assert_eq!(numbers_of.len(), 2 * SENDERS);
+        for (of, numbers) in numbers_of {
+            assert!(numbers.iter().copied().eq(1..=2 * u64::from(DATAGRAMS)), "{of:?}: {numbers:?}");
+        }
+
+        // What was sent before a stop is not left between two workers.
+        let all = sockets.iter().map(|exporter| send(exporter, DATAGRAMS)).max().unwrap();
+        let IntBed { translator, client, .. } = bed;
+        assert!(translator.terminate(PATIENCE).0.success());
+        let nodes = client.statistics().await.unwrap();
+        let told = |name| counter(&nodes, "translator/", name);
+        assert_eq!([told("flows.datagrams"), told("flows.appended")], [all, 2 * all]);
     });
 }
 

@@ -162,6 +162,19 @@ impl IntakeLink {
         Ok(Self { socket, xdp: Some(xdp) })
     }
 
+    /// Whether the last batch came past the program at an interface: by the queues, not by the socket's choice.
+    pub fn is_last_by_xdp(&self) -> bool {
+        self.xdp.as_ref().is_some_and(|xdp| xdp.is_last_by_xdp)
+    }
+
+    /// Deals out what comes by the sockets of a [group](IntakeOpener::open_group) by another program from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn replace_choice(&self, choose: &[Instruction]) -> Result<()> {
+        self.socket.replace_choice(choose)
+    }
+
     /// The number by which the program at the interface knows this listener, if it drops unchanged reports and has
     /// seen those of the last batch.
     pub fn events_of_last_batch(&self) -> Option<u32> {

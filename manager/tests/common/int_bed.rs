@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dta_link::netstat;
 use dta_proto::control::{NodeStatistics, TailRequest};
+use dta_proto::flow_record::FlowRecord;
 use dta_proto::telemetry::TelemetryEntry;
 use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, translator};
@@ -180,6 +181,28 @@ impl IntBed {
             entries.extend(message.entries.iter().map(|entry| TelemetryEntry::parse_bytes(entry).unwrap()));
         }
         (entries, lost)
+    }
+
+    /// All records of a list of flow records, in its order.
+    pub async fn flow_records(&self, list: u32) -> Vec<FlowRecord> {
+        let request = TailRequest {
+            store: "flow-records".into(),
+            list,
+            until_caught_up: true,
+            from_sequence: 1,
+            ..TailRequest::default()
+        };
+        let mut stream = self.client.tail_list(request).await.unwrap();
+        let mut records = Vec::new();
+        while let Some(message) = stream.next_message().await.unwrap() {
+            let lost = [message.overwritten_batches, message.missing_batches, message.damaged_batches];
+            assert_eq!(lost, [0; 3]);
+            let entries = message.entries.iter().map(|entry| entry.as_slice().try_into().unwrap());
+            records.extend(entries.map(FlowRecord::from_entry));
+        }
+        // The rest of a batch that was not full is empty.
+        records.retain(|record| *record != FlowRecord::EMPTY);
+        records
     }
 }
 

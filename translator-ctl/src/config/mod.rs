@@ -306,13 +306,11 @@ impl TranslatorConfig {
                 "1 with `link`: one thread receives an interface's whole frames",
             );
         }
-        let of_int = self.int.listen.iter().map(|listener| &listener.listen);
-        let mut all = of_int.chain(self.flows.listen.iter().map(|listener| &listener.0));
-        if all.any(|listen| listen.xdp_address().is_some()) {
+        if self.int.listen.iter().any(|listener| listener.listen.xdp_address().is_some()) {
             return fail(
                 "workers",
                 workers,
-                "1 with listeners for INT or flows at an interface (`xdp:`): its queues do not keep an exporter's datagrams together",
+                "1 with listeners for INT at an interface (`xdp:`): one worker has all INT, and each would have a share of the queues",
             );
         }
         let last = self.of_worker(self.workers - 1);
@@ -777,7 +775,7 @@ mod tests {
         for (text, key) in [
             ("name = ''", "translator.name"),
             ("listen = '[::1]:40040'", "translator.listen"),
-            ("workers = 2\n[translator.flows]\nlisten = ['xdp:eth1']", "translator.workers"),
+            ("workers = 2\n[translator.int]\nlisten = ['xdp:eth1']", "translator.workers"),
             ("source = '::1'\nlink = 'eth1'", "translator.source"),
             ("control = '0.0.0.0:40051'", "translator.control"),
             ("control = 'unix:'", "t.toml, line 2, key `translator.control`: "),

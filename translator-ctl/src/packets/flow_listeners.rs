@@ -1,5 +1,6 @@
 //! The listeners for flow exports, beside those of INT.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use dta_telemetry::flows::{Decoder, SourceRegistry};
 use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, Telemetry};
 use tracing::info;
 
+use super::flow_handover::{ExportHandover, ExportsInTransit};
 use super::listener::{RECEIVED, TelemetryListener, sum_link_counters};
 use super::steering::{exporter_steering, exporter_worker};
 use crate::config::FlowTable;
@@ -46,6 +48,10 @@ pub(super) struct FlowListeners {
     links: Vec<TelemetryListener>,
     decoder: Decoder,
     batch: PacketBatch,
+    /// If several workers share an interface's queues.
+    handover: Option<ExportHandover>,
+    /// Whether datagrams wait at an interface until others take what was handed over.
+    is_blocked: bool,
     shared: Arc<ExporterWorkers>,
     /// The workers to which exporters come, and the generation of that.
     workers: (u32, Arc<[usize]>),
@@ -63,11 +69,19 @@ impl FlowListeners {
         let registry = Arc::new(SourceRegistry::default());
         // Until the lists are known, as if each worker had one.
         let shared = Arc::new(ExporterWorkers::new(workers));
+        let by_queues = table.listen.iter().any(|listener| listener.0.xdp_address().is_some());
+        let mut ends = Vec::new();
+        if by_queues && workers > 1 {
+            ends = ExportHandover::build_for_workers(workers, BATCH, RECEIVED);
+        }
+        let mut ends = ends.into_iter();
         let one = |worker| FlowListeners {
             worker,
             links: Vec::new(),
             decoder: Decoder::with_registry(table.decoder_options(), Arc::clone(&registry)),
             batch: PacketBatch::with_packet_capacity(BATCH, RECEIVED),
+            handover: ends.next(),
+            is_blocked: false,
             shared: Arc::clone(&shared),
             workers: (0, shared.read()),
             has_others: false,
@@ -93,9 +107,35 @@ impl FlowListeners {
         self.links.iter().map(TelemetryListener::describe_address).collect()
     }
 
-    /// What the thread waits for.
+    /// What the thread waits for: without the listeners at an interface while they are [blocked](Self::is_blocked).
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.links.iter().map(TelemetryListener::socket)
+        let is_open = |link: &&TelemetryListener| !(self.is_blocked && link.is_at_interface());
+        self.links.iter().filter(is_open).map(TelemetryListener::socket)
+    }
+
+    /// Whether datagrams wait at an interface until others take what was handed over.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Whether other workers have handed over something that waits here.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.handover.as_ref().is_some_and(ExportHandover::is_waiting)
+    }
+
+    /// The workers that were handed something since the last call: bit n for worker n.
+    pub(super) fn take_news(&mut self) -> u32 {
+        self.handover.as_mut().map_or(0, ExportHandover::take_news)
+    }
+
+    /// Says that the primitives of all datagrams received so far have gone their way.
+    pub(super) fn confirm_decoded(&mut self) {
+        self.handover.iter_mut().for_each(ExportHandover::confirm_decoded);
+    }
+
+    /// What all workers have handed over to each other.
+    pub(super) fn in_transit(&self) -> ExportsInTransit {
+        self.handover.as_ref().map(ExportHandover::in_transit).unwrap_or_default()
     }
 
     /// Sends exporters to these workers from now on.
@@ -114,40 +154,67 @@ impl FlowListeners {
         })
     }
 
-    /// Receives a batch from each listener, and makes primitives of its records; returns the number of datagrams.
+    /// Takes a batch of what other workers have handed over, and if it `accepts` datagrams, a batch from each listener. Makes primitives of
+    /// the records of this worker's exporters, and hands over datagrams of others that came by an interface's queue. Returns the
+    /// number of datagrams. Behind it comes a [`confirm_decoded`](Self::confirm_decoded).
     pub(super) fn receive_exports(
         &mut self,
         now: u64,
+        accepts: bool,
         telemetry: &mut Telemetry,
         made: &mut PrimitiveBatch,
     ) -> Result<usize, LinkError> {
-        let (mut received, mut of_others) = (0, false);
+        let mut of_others = false;
         self.decoder.take_part_in_search(now);
         let generation = self.shared.generation.load(Ordering::Acquire);
         if generation != self.workers.0 {
             self.workers = (generation, self.shared.read());
             self.has_others = true;
         }
-        for link in &mut self.links {
+        let (worker, workers) = (self.worker, &self.workers.1);
+        let mut decode = |at: ArrivalTime, from: SocketAddr, payload: &[u8]| {
+            of_others |= exporter_worker(from.ip(), workers) != worker;
+            self.decoder.decode_datagram(at, from, payload, |exported| match exported {
+                Ok(exported) => telemetry.ingest_exported(at, &exported, made),
+                Err(reason) => telemetry.drop_record(reason),
+            });
+        };
+        let mut received = self.handover.as_mut().map_or(0, |handover| {
+            // A listener's packets have complete headers.
+            handover.take(|batch| {
+                let at = ArrivalTime { now, wall: now_ns() };
+                (0..batch.len())
+                    .filter_map(|index| batch.source_and_payload(index))
+                    .for_each(|(from, payload)| decode(at, from, payload));
+            })
+        });
+        self.is_blocked = false;
+        for link in self.links.iter_mut().filter(|_| accepts) {
+            if link.is_at_interface() && self.handover.as_mut().is_some_and(|handover| !handover.has_room()) {
+                self.is_blocked = true;
+                continue;
+            }
             let count = link.recv(&mut self.batch)?;
             if count == 0 {
                 continue;
             }
             received += count;
             let at = ArrivalTime { now, wall: now_ns() };
-            // A listener's packets have complete headers.
-            for (from, payload) in
-                (0..self.batch.len()).filter_map(|index| self.batch.source_and_payload(index))
-            {
-                of_others |= exporter_worker(from.ip(), &self.workers.1) != self.worker;
-                self.decoder.decode_datagram(at, from, payload, |exported| match exported {
-                    Ok(exported) => telemetry.ingest_exported(at, &exported, made),
-                    Err(reason) => telemetry.drop_record(reason),
-                });
+            // What came by a socket, the kernel has dealt out by exporters.
+            let mut handover = self.handover.as_mut().filter(|_| link.is_last_by_queue());
+            for index in 0..self.batch.len() {
+                let Some((from, payload)) = self.batch.source_and_payload(index) else { continue };
+                let owner = exporter_worker(from.ip(), workers);
+                let is_put =
+                    |handover: &mut &mut ExportHandover| handover.put(owner, self.batch.packet(index));
+                if owner == worker || !handover.as_mut().is_some_and(is_put) {
+                    decode(at, from, payload);
+                }
             }
-            for sender in self.decoder.take_new_senders() {
-                info!(%sender, "taking flow exports of a new sender");
-            }
+            handover.into_iter().for_each(ExportHandover::send);
+        }
+        for sender in self.decoder.take_new_senders() {
+            info!(%sender, "taking flow exports of a new sender");
         }
         // What came before a change is read as before. Behind it, the places of its exporters are those of other workers.
         self.has_others |= of_others;
@@ -170,7 +237,7 @@ impl FlowListeners {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+    use std::net::{Ipv4Addr, UdpSocket};
 
     use dta_telemetry::reports::Rules;
 
@@ -213,7 +280,7 @@ mod tests {
                 for (worker, taken) in self.workers.iter_mut().zip(&mut taken) {
                     self.now += 1;
                     *taken += worker
-                        .receive_exports(self.now, &mut self.telemetry, &mut PrimitiveBatch::default())
+                        .receive_exports(self.now, true, &mut self.telemetry, &mut PrimitiveBatch::default())
                         .unwrap();
                 }
                 if is_last {

@@ -22,6 +22,7 @@ use dta_telemetry::reports::{
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use super::flow_handover::ExportsInTransit;
 use super::flow_listeners::FlowListeners;
 use super::listener::{RECEIVED, TelemetryListener, sum_link_counters};
 use crate::config::{FlowTable, IntListener, IntStores};
@@ -123,6 +124,26 @@ impl IntSide {
         self.listeners.iter().map(|(link, _)| link.socket()).chain(self.flows.sockets())
     }
 
+    /// Whether flow exports wait until other workers take what they were handed.
+    pub fn is_blocked(&self) -> bool {
+        self.flows.is_blocked()
+    }
+
+    /// Whether other workers have handed over flow exports that wait here.
+    pub fn is_handed_over(&self) -> bool {
+        self.flows.is_handed_over()
+    }
+
+    /// The workers that were handed flow exports since the last call: bit n for worker n.
+    pub fn take_news(&mut self) -> u32 {
+        self.flows.take_news()
+    }
+
+    /// The flow exports that all workers have handed over to each other.
+    pub fn exports_in_transit(&self) -> ExportsInTransit {
+        self.flows.in_transit()
+    }
+
     /// Finds the stores after a change of program.
     pub fn resolve_stores(&mut self, program: &Program) {
         self.resolve_record_store(program);
@@ -174,10 +195,12 @@ impl IntSide {
         }
     }
 
-    /// Receives a batch from each listener; returns the number of datagrams. Behind it comes a [`write_due_counts`](IntSide::write_due_counts).
+    /// Takes flow exports that other workers have handed over, and if it `accepts` datagrams, a batch from each listener; returns
+    /// the number of datagrams. Behind it comes a [`write_due_counts`](IntSide::write_due_counts).
     pub fn receive_datagrams(
         &mut self,
         now: u64,
+        accepts: bool,
         engine: &mut Engine,
         mut crew: Option<&mut Crew>,
         out: &mut EngineOutput,
@@ -193,7 +216,7 @@ impl IntSide {
             };
             self.telemetry.share_with_program(tables, monotonic_ns().saturating_sub(now));
         }
-        for (link, settings) in &mut self.listeners {
+        for (link, settings) in self.listeners.iter_mut().filter(|_| accepts) {
             if crew.as_deref_mut().is_some_and(|crew| !crew.has_room_for(IntSide::ROOM_FOR_EVENTS)) {
                 break;
             }
@@ -222,9 +245,10 @@ impl IntSide {
                 records: self.records.as_ref().map_or(0, |records| engine.store_headroom(records.id)),
                 counts: self.ids.and_then(|ids| ids.counters).map_or(0, |id| engine.store_headroom(id)),
             });
-            received += self.flows.receive_exports(now, &mut self.telemetry, &mut self.made)?;
+            received += self.flows.receive_exports(now, accepts, &mut self.telemetry, &mut self.made)?;
         }
         execute_primitives(&mut self.made, now, engine, crew, out);
+        self.flows.confirm_decoded();
         Ok(received)
     }
 

@@ -20,7 +20,8 @@ pub(super) enum TelemetryListener {
 
 impl TelemetryListener {
     /// Opens a listener whose datagrams `steering` deals out to so many workers. `interfaces` has the interfaces that are open.
-    /// One at an interface is for a single worker; with a `form`, its unchanged reports are dropped at the interface.
+    /// At an interface, each worker has its share of the queues; with a `form`, which is for a single worker, unchanged reports are
+    /// dropped there.
     ///
     /// # Errors
     /// A port in use, an address that is not of this host, or as [`IntakeOpener::open`].
@@ -36,9 +37,13 @@ impl TelemetryListener {
                 let group = UdpListener::open_group(*address, workers, steering)?;
                 Ok(group.into_iter().map(|listener| TelemetryListener::Udp(Box::new(listener))).collect())
             }
-            ListenAddress::Xdp(XdpAddress { interface, port }) => Ok(vec![TelemetryListener::Xdp(Box::new(
-                interfaces.open_for_events(interface, *port, false, form)?,
-            ))]),
+            ListenAddress::Xdp(XdpAddress { interface, port }) => {
+                let links = match workers {
+                    1 => vec![interfaces.open_for_events(interface, *port, false, form)?],
+                    _ => interfaces.open_group(interface, *port, false, workers, steering)?,
+                };
+                Ok(links.into_iter().map(|link| TelemetryListener::Xdp(Box::new(link))).collect())
+            }
         }
     }
 
@@ -54,6 +59,18 @@ impl TelemetryListener {
         match self {
             TelemetryListener::Udp(listener) => listener.as_fd(),
             TelemetryListener::Xdp(link) => link.as_fd(),
+        }
+    }
+
+    pub(super) fn is_at_interface(&self) -> bool {
+        matches!(self, TelemetryListener::Xdp(_))
+    }
+
+    /// Whether the last batch was dealt out by the interface's queues.
+    pub(super) fn is_last_by_queue(&self) -> bool {
+        match self {
+            TelemetryListener::Udp(_) => false,
+            TelemetryListener::Xdp(link) => link.is_last_by_xdp(),
         }
     }
 
@@ -84,7 +101,7 @@ impl TelemetryListener {
     pub(super) fn replace_steering(&self, steering: &[Instruction]) -> Result<(), LinkError> {
         match self {
             TelemetryListener::Udp(listener) => listener.replace_choice(steering),
-            TelemetryListener::Xdp(_) => Ok(()),
+            TelemetryListener::Xdp(link) => link.replace_choice(steering),
         }
     }
 

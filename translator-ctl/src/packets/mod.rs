@@ -7,6 +7,7 @@ mod device_link;
 #[cfg(test)]
 mod device_link_tests;
 pub mod faults;
+mod flow_handover;
 mod flow_listeners;
 mod int_side;
 mod listener;
@@ -17,6 +18,7 @@ pub mod steering;
 
 pub use bell::Bell;
 pub use device_link::{DeviceCounters, DeviceLink};
+pub use flow_handover::ExportsInTransit;
 pub use int_side::{IntSide, MOST_LISTENERS};
 pub use packet_thread::{
     Command, DirectPath, Dropped, PacketPath, PacketThread, PacketThreadError, PacketThreadMember,

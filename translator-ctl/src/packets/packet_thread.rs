@@ -396,8 +396,8 @@ impl PacketThread {
     /// permitting.
     fn stop_accepting(&mut self, nothing_came: bool) {
         let Some(member) = &mut self.member else { return };
-        let over =
-            |(until, _): &mut (Instant, _)| (nothing_came && !member.is_blocked) || Instant::now() >= *until;
+        let is_blocked = member.is_blocked || self.int.as_ref().is_some_and(IntSide::is_blocked);
+        let over = |(until, _): &mut (Instant, _)| (nothing_came && !is_blocked) || Instant::now() >= *until;
         if let Some((_, reply)) = member.closing.take_if(over) {
             member.is_closed = true;
             let _ = reply.send(());
@@ -408,13 +408,14 @@ impl PacketThread {
     fn receive_telemetry(&mut self, now: u64, out: &mut EngineOutput) -> Result<usize, PacketThreadError> {
         let Some(int) = &mut self.int else { return Ok(0) };
         let Some(member) = &mut self.member else {
-            return Ok(int.receive_datagrams(now, &mut self.engine, None, out)?);
+            return Ok(int.receive_datagrams(now, true, &mut self.engine, None, out)?);
         };
-        if member.is_blocked || member.is_closed {
+        if member.is_blocked {
             return Ok(0);
         }
-        let received = int.receive_datagrams(now, &mut self.engine, Some(&mut member.crew), out)?;
-        member.bell.wake_workers(member.crew.take_news());
+        let accepts = !member.is_closed;
+        let received = int.receive_datagrams(now, accepts, &mut self.engine, Some(&mut member.crew), out)?;
+        member.bell.wake_workers(member.crew.take_news() | int.take_news());
         Ok(received)
     }
 
@@ -473,8 +474,11 @@ impl PacketThread {
         if let Some(member) = member {
             member.bell.announce_sleep();
             // Nobody rings when there is room again, so poll for it.
-            wait = if member.is_blocked { FULL } else { wait };
-            if taking && !member.is_blocked && member.crew.waiting_reports() != 0 {
+            let exports_wait = int.as_ref().is_some_and(IntSide::is_blocked);
+            wait = if member.is_blocked || exports_wait { FULL } else { wait };
+            let mut is_handed_over =
+                || member.crew.waiting_reports() != 0 || int.as_ref().is_some_and(IntSide::is_handed_over);
+            if taking && !member.is_blocked && is_handed_over() {
                 member.bell.announce_awake();
                 return Ok(());
             }

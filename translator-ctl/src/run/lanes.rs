@@ -20,8 +20,8 @@ use crate::cluster::following::DataPlaneSessions;
 use crate::config::{ListenAddress, TranslatorConfig, XdpAddress};
 use crate::packets::faults::{FaultyPath, Ledger};
 use crate::packets::{
-    Bell, Command, DirectPath, IntSide, PacketPath, PacketThread, PacketThreadError, PacketThreadMember,
-    RoceLink, Snapshot, steering,
+    Bell, Command, DirectPath, ExportsInTransit, IntSide, PacketPath, PacketThread, PacketThreadError,
+    PacketThreadMember, RoceLink, Snapshot, steering,
 };
 use crate::software::InProcess;
 use dta_switch::TargetError;
@@ -109,6 +109,7 @@ impl Links {
         options: &TranslatorRunOptions,
     ) -> anyhow::Result<Workers> {
         let Links { reports, roce, int, .. } = self;
+        let exports = int.first().map(IntSide::exports_in_transit).unwrap_or_default();
         let mut int = int.into_iter();
         let count = reports.len();
         let several = count > 1;
@@ -116,7 +117,8 @@ impl Links {
         let bells = Bell::open_for_workers(count).context("cannot have the workers wake each other")?;
         let (ended, end) = unbounded_channel();
         let life = life_number();
-        let mut workers = Workers { lanes: Vec::new(), turns: Vec::new(), threads: Vec::new(), end, view };
+        let mut workers =
+            Workers { lanes: Vec::new(), turns: Vec::new(), threads: Vec::new(), end, view, exports };
         let mut all_commands = Vec::new();
         let members = crews.into_iter().zip(bells);
         for (worker, ((reports, (roce, endpoint)), (crew, bell))) in
@@ -191,6 +193,7 @@ pub(super) struct Workers {
     pub(super) end: UnboundedReceiver<Result<(), PacketThreadError>>,
     threads: Vec<JoinHandle<()>>,
     view: CrewView,
+    exports: ExportsInTransit,
 }
 
 impl Workers {
@@ -204,10 +207,11 @@ impl Workers {
     pub(super) async fn stop_workers(&self, all: &InProcess) -> Result<Box<Snapshot>, TargetError> {
         all.send_to_workers(Command::Quiesce).await?;
         let until = Instant::now() + BETWEEN;
-        // A report takes two steps at most, so rings seen empty several times are empty.
+        // A report takes two steps at most, and one more before them if it is of a flow export, so rings seen empty several times
+        // are empty.
         let mut empty = 0;
-        while empty < 3 && Instant::now() < until {
-            empty = if self.view.is_empty() { empty + 1 } else { 0 };
+        while empty < 4 && Instant::now() < until {
+            empty = if self.exports.is_empty() && self.view.is_empty() { empty + 1 } else { 0 };
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         all.combined_snapshot(Command::Stop).await

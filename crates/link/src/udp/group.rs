@@ -133,6 +133,14 @@ impl UdpLink {
         };
         sockets.into_iter().map(open).collect()
     }
+
+    /// Makes another program choose among the sockets of its group from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses the program.
+    pub fn replace_choice(&self, choose: &[Instruction]) -> Result<()> {
+        attach_choice(self, choose)
+    }
 }
 
 /// Binds `count` sockets to one address and port, which they share by a program.

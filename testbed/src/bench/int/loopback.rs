@@ -132,7 +132,7 @@ impl LoopbackTranslator {
     /// Receives datagrams and sends what they become; waits if there are none. Returns how many came.
     fn poll_datagrams(&mut self) -> anyhow::Result<u64> {
         let now = self.now();
-        let received = self.int.receive_datagrams(now, &mut self.engine, None, &mut self.out)?;
+        let received = self.int.receive_datagrams(now, true, &mut self.engine, None, &mut self.out)?;
         self.int.write_due_counts(now, self.engine.queue_headroom(), &mut self.engine, &mut self.out);
         let answers = self.exchange_frames()?;
         if received + answers == 0 {
