@@ -7,7 +7,7 @@ use std::ops::Range;
 use dta_cli::number::format_short;
 use dta_export::kind::EventKind;
 use dta_files::moment::format_utc;
-use dta_proto::control::Alert;
+use dta_proto::control::{Alert, AlertState};
 use dta_proto::flow_query::{FLOW_COLUMNS, FlowFilter, FlowQuestion, FlowSum, flow_from_values};
 use dta_proto::flow_record::Column;
 use dta_proto::telemetry::SwitchNumber;
@@ -15,17 +15,6 @@ use dta_proto::telemetry::SwitchNumber;
 use super::reading::ReadingKind;
 use super::rule::{Quantity, Rule};
 use super::source::{Source, condition_text, switch_from_value};
-
-dta_proto::named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum AlertState {
-        Pending: "pending",
-        Firing: "firing",
-        Resolved: "resolved",
-    }
-}
-
-dta_proto::parse_by_name!(AlertState);
 
 /// A group for which the condition of a rule holds.
 #[derive(Clone, Debug, PartialEq)]

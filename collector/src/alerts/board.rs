@@ -11,12 +11,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dta_cluster::ClusterAlerts;
 use dta_files::own_file;
-use dta_proto::control::{Alert, AlertTransition, AlertsRequest, AlertsResponse};
+use dta_proto::control::{Alert, AlertState, AlertTransition, AlertsRequest, AlertsResponse};
 use dta_proto::counter::collector as names;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::alert::{AlertState, Finding, fingerprint, new_alert, update_alert};
+use super::alert::{Finding, fingerprint, new_alert, update_alert};
 use super::engine::MAX_FINDINGS;
 use super::rule::{Quantity, Rule};
 
@@ -135,7 +135,7 @@ impl AlertBoard {
         let mut state = self.lock();
         let state = &mut *state;
         let (mut found, mut fired) = (BTreeSet::new(), Vec::new());
-        let is_active = |alert: &Alert| alert.rule == rule.name && alert.state != AlertState::Resolved.name();
+        let is_active = |alert: &Alert| alert.rule == rule.name && !alert.has_state(AlertState::Resolved);
         let mut active = 0;
         for alert in state.alerts.values_mut().filter(|alert| is_active(alert)) {
             active += 1;
@@ -159,7 +159,7 @@ impl AlertBoard {
             found.insert(fingerprint.clone());
             let Some(alert) = state.alerts.get_mut(&fingerprint) else { continue };
             let is_due = now_ms.saturating_sub(alert.since) >= rule.lasting / 1_000_000;
-            if alert.state == AlertState::Pending.name() && is_due {
+            if alert.has_state(AlertState::Pending) && is_due {
                 alert.state = AlertState::Firing.name().into();
                 alert.fired_at = Some(now_ms);
                 let alert = alert.clone();
@@ -172,7 +172,7 @@ impl AlertBoard {
         // Those that were cut off may still hold.
         let is_cut = findings.len() >= MAX_FINDINGS;
         let is_over = |alert: &&Alert| {
-            let is_held = alert.state == AlertState::Firing.name() && rule.measure.quantity != Quantity::Seen;
+            let is_held = alert.is_firing() && rule.measure.quantity != Quantity::Seen;
             let held_until = if is_held { alert.last_seen + rule.window / 1_000_000 } else { 0 };
             let is_missing = is_active(alert) && !found.contains(&alert.fingerprint) && !is_cut;
             is_missing && now_ms >= held_until.max(settled)
@@ -198,13 +198,13 @@ impl AlertBoard {
     /// Resolves an alert that fires; one that is pending is forgotten.
     fn end_alert(&self, state: &mut BoardState, fingerprint: &str, now_ms: u64) {
         let Some(alert) = state.alerts.get_mut(fingerprint) else { return };
-        if alert.state == AlertState::Firing.name() {
+        if alert.is_firing() {
             alert.state = AlertState::Resolved.name().into();
             alert.resolved_at = Some(now_ms);
             let alert = alert.clone();
             state.add_transition(alert, now_ms);
             self.counters.resolved.fetch_add(1, Ordering::Relaxed);
-        } else if alert.state == AlertState::Pending.name() {
+        } else if alert.has_state(AlertState::Pending) {
             state.alerts.remove(fingerprint);
             state.is_changed = true;
         }

@@ -18,7 +18,7 @@ mod sketch;
 mod source;
 mod tally;
 
-pub use alert::{AlertState, Finding};
+pub use alert::Finding;
 pub use board::{AlertBoard, AlertCounters};
 pub use engine::{AlertEngine, Evaluation};
 pub use reading::{Reading, ReadingKind};

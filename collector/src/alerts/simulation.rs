@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::Length;
 use super::source::{Entry, address_by_name};
-use super::{AlertBoard, AlertEngine, AlertState, Evaluation, Rule};
+use super::{AlertBoard, AlertEngine, Evaluation, Rule};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -317,7 +317,7 @@ impl RuleReplay {
             self.delivered = transition.number;
             let Some(alert) = transition.alert else { continue };
             let after = (transition.at - self.began / MILLISECOND) / 1000;
-            if alert.state == AlertState::Firing.name() {
+            if alert.is_firing() {
                 let (rule, labels, text) = (alert.rule, alert.labels, alert.text);
                 self.fired.push(FiredAlert { rule, labels, fired_after: after, resolved_after: None, text });
             } else if let Some(open) = self

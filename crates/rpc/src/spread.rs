@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use dta_proto::buckets::{self, Copies};
 use dta_proto::control::{
-    self, Alert, AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest,
-    FlowsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
+    self, Alert, AlertState, AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse,
+    FlowsRequest, FlowsResponse, ListSessionsResponse, NodeStatistics, PlacementResponse, ReadMemoryRequest,
     ReadMemoryResponse, StoreInfo, StorePlacement, TailRequest,
 };
 use dta_proto::key::Key;
@@ -868,7 +868,8 @@ impl Ask for Spread {
 fn rank_for_people(alert: &Alert) -> (usize, usize, u64) {
     let position =
         |order: [&str; 3], name: &str| order.into_iter().position(|known| known == name).unwrap_or(3);
-    let state = position(["firing", "pending", "resolved"], &alert.state);
+    let states = [AlertState::Firing, AlertState::Pending, AlertState::Resolved];
+    let state = position(states.map(AlertState::name), &alert.state);
     (state, position(["critical", "warning", "info"], &alert.severity), alert.since)
 }
 

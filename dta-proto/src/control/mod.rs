@@ -10,12 +10,14 @@ tonic::include_proto!("dta.v1");
 /// The `.proto` files as an encoded `FileDescriptorSet`, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/dta_v1.bin"));
 
+mod alert_message;
 mod buckets_message;
 mod convert;
 mod endpoint_message;
 mod program_message;
 mod store_message;
 
+pub use alert_message::AlertState;
 pub use buckets_message::{bucket_ranges, copies_from_ranges};
 pub use convert::{MessageError, parse_purpose, transport};
 pub use program_message::{program_message, program_of};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use comfy_table::{CellAlignment, Table, presets};
-use dta_collector::alerts::{AlertBoard, AlertEngine, AlertState, AlertsConfig, Rule};
+use dta_collector::alerts::{AlertBoard, AlertEngine, AlertsConfig, Rule};
 use dta_export::directory::Directory;
 use dta_export::fields::EventFields;
 use dta_export::names::Names;
@@ -146,7 +146,7 @@ impl AlertReplay {
         for transition in self.board.transitions_after(self.last_transition) {
             self.last_transition = transition.number;
             let alert = transition.alert.context("a transition has an alert")?;
-            if alert.state == AlertState::Firing.name() {
+            if alert.is_firing() {
                 firings.push(Firing { rule: alert.rule, labels: alert.labels, at: elapsed });
             }
         }

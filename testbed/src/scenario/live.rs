@@ -12,8 +12,6 @@ use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use dta_collector::alerts::AlertState;
-
 use super::network::{render_names, render_networks};
 use super::{Listener, Scenario, TICK};
 use crate::daemons::{own_loopback_address, ready_text};
@@ -114,7 +112,7 @@ impl LiveNetwork {
         let transitions = self.client.fetch_alerts(request).await?.transitions;
         self.last_transition = transitions.last().map_or(self.last_transition, |last| last.number);
         let alerts = transitions.into_iter().filter_map(|transition| transition.alert);
-        Ok(alerts.filter(|alert| alert.state == AlertState::Firing.name()).collect())
+        Ok(alerts.filter(Alert::is_firing).collect())
     }
 
     /// Waits for the next tick, and sends what devices send in it.

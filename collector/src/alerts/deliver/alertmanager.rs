@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::client::{Attempts, PostOutcome, ReceiverClient};
 use super::count_outcome;
 use super::outbox::PresentAlerts;
-use crate::alerts::alert::AlertState;
 use crate::alerts::board::AlertBoard;
 
 /// How often alerts that fire are sent again.
@@ -67,8 +66,7 @@ impl AlertmanagerSender {
 /// What is sent at a moment in milliseconds since 1970.
 fn to_postable(alerts: &[Alert], page: &str, now: u64) -> Vec<PostableAlert> {
     let is_sent = |alert: &&Alert| {
-        let is_firing = alert.state == AlertState::Firing.name();
-        is_firing || alert.resolved_at.is_some_and(|at| now <= at.saturating_add(RESOLVED_RESENT))
+        alert.is_firing() || alert.resolved_at.is_some_and(|at| now <= at.saturating_add(RESOLVED_RESENT))
     };
     let postable = |alert: &Alert| PostableAlert {
         labels: alert_labels(alert),
@@ -99,6 +97,8 @@ fn alert_annotations(alert: &Alert) -> BTreeMap<&'static str, String> {
 
 #[cfg(test)]
 mod tests {
+    use dta_proto::control::AlertState;
+
     use super::*;
 
     fn alert(state: AlertState, resolved_at: Option<u64>) -> Alert {

@@ -15,17 +15,12 @@ use tokio::sync::watch;
 
 use super::DeliveryOptions;
 use super::alertmanager::RESOLVED_RESENT;
-use crate::alerts::alert::AlertState;
 use crate::alerts::board::AlertBoard;
 
 /// Most alerts that a collector says to its cluster that it finds.
 const MAX_SHARED: usize = 500;
 /// How often it looks whether a resolved one is to be forgotten.
 const SHARE_EVERY: Duration = Duration::from_secs(60);
-
-fn is_firing(alert: &Alert) -> bool {
-    alert.state == AlertState::Firing.name()
-}
 
 /// Says to a cluster what a board has, for as long as this runs.
 pub(super) async fn share_findings(board: Arc<AlertBoard>, cluster: ClusterAlerts) {
@@ -35,7 +30,7 @@ pub(super) async fn share_findings(board: Arc<AlertBoard>, cluster: ClusterAlert
         let is_recent = |at: u64| now() <= at.saturating_add(RESOLVED_RESENT);
         // Those that fire first.
         let found = board.alerts().into_iter();
-        let found = found.filter(|alert| is_firing(alert) || alert.resolved_at.is_some_and(is_recent));
+        let found = found.filter(|alert| alert.is_firing() || alert.resolved_at.is_some_and(is_recent));
         cluster.set_found(found.take(MAX_SHARED));
         tokio::select! {
             changed = newest.changed() => if changed.is_err() { return },
@@ -73,7 +68,7 @@ impl PresentAlerts {
             return Vec::new();
         }
         // Others may be unreachable, too. They join what several say of an alert; what is resolved here may fire elsewhere.
-        self.board.alerts().into_iter().filter(is_firing).collect()
+        self.board.alerts().into_iter().filter(Alert::is_firing).collect()
     }
 
     pub(super) async fn next_change(&mut self) {

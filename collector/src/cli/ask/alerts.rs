@@ -164,7 +164,7 @@ fn render_alerts(answer: &AlertsResponse) -> String {
         }
         lines.push(table.to_string());
     }
-    let firing = answer.alerts.iter().filter(|alert| alert.state == "firing").count();
+    let firing = answer.alerts.iter().filter(|alert| alert.is_firing()).count();
     lines.push(format!(
         "{} of {} firing",
         format_count(firing as u64, "alert", "alerts"),

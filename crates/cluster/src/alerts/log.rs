@@ -7,6 +7,8 @@ use std::sync::Arc;
 #[cfg(feature = "etcd")]
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "etcd")]
+use dta_proto::control::AlertState;
 use dta_proto::control::{Alert, AlertTransition};
 
 /// How long an alert stays open whose finders have all left: collectors that are given their lists find it again.
@@ -32,13 +34,8 @@ fn fingerprint(transition: &AlertTransition) -> &str {
 }
 
 #[cfg(feature = "etcd")]
-fn is_firing(alert: &Alert) -> bool {
-    alert.state == "firing"
-}
-
-#[cfg(feature = "etcd")]
 fn opens(transition: &AlertTransition) -> bool {
-    transition.alert.as_ref().is_some_and(is_firing)
+    transition.alert.as_ref().is_some_and(Alert::is_firing)
 }
 
 impl AlertLog {
@@ -144,7 +141,7 @@ impl LogKeeper {
         for fingerprint in fingerprints {
             let found: Vec<&Arc<Alert>> =
                 log.found.get(fingerprint).into_iter().flat_map(BTreeMap::values).collect();
-            let first = found.iter().filter(|alert| is_firing(alert)).min_by_key(|alert| alert.fired_at);
+            let first = found.iter().filter(|alert| alert.is_firing()).min_by_key(|alert| alert.fired_at);
             let alert = match (first, open.get(fingerprint)) {
                 (Some(first), None) => Some(Alert::clone(first)),
                 (Some(_), Some(_)) => {
@@ -185,7 +182,7 @@ impl LogKeeper {
         }
         self.orphans.remove(fingerprint);
         let mut alert = open.alert.clone()?;
-        alert.state = "resolved".into();
+        alert.state = AlertState::Resolved.name().into();
         alert.resolved_at = Some(now_ms);
         alert.notes.push("no collector finds it any more".into());
         Some(alert)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dta_files::moment::now_ns;
-use dta_proto::control::Alert;
+use dta_proto::control::{Alert, AlertState};
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{SwitchNumber, TelemetryEntry, is_since_1970};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
@@ -94,7 +94,7 @@ impl EncodeEvents for Logs {
     fn encode_alert(&mut self, message: &AlertMessage) -> bool {
         let Some(alert) = &message.transition.alert else { return false };
         let (severity, severity_text) = match alert.severity.as_str() {
-            _ if alert.state == "resolved" => (SeverityNumber::Info, "INFO"),
+            _ if alert.has_state(AlertState::Resolved) => (SeverityNumber::Info, "INFO"),
             "critical" => (SeverityNumber::Error, "ERROR"),
             "warning" => (SeverityNumber::Warn, "WARN"),
             _ => (SeverityNumber::Info, "INFO"),
