@@ -4,12 +4,15 @@
 //! Several exporters may see a flow, and one may count it where it enters and where it leaves. So sums are apart by
 //! exporter and direction, and of each group only the greatest counts, unless the rule groups by them. Different values
 //! are counted over all of them.
+//!
+//! A record counts when it was received. Where a group is one flow, its bytes and packets count over the time that it is
+//! about, back to the beginning of the window: a window has no more pieces of a transfer than were sent in it.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-use dta_proto::flow_query::{FlowFilter, FlowSums, MAX_COLUMNS};
+use dta_proto::flow_query::{FLOW_COLUMNS, FlowFilter, FlowSums, MAX_COLUMNS};
 use dta_proto::flow_record::Column;
 use foldhash::quality::RandomState;
 
@@ -52,6 +55,45 @@ impl<T: Clone + Default> BucketRing<T> {
     fn values_within(&self, buckets: &Range<u64>) -> impl Iterator<Item = &T> {
         self.0.iter().filter(|(bucket, _)| buckets.contains(bucket)).map(|(_, value)| value)
     }
+}
+
+impl BucketRing<FlowSums> {
+    /// Adds what was counted in the `covered` nanoseconds before `time`: bytes and packets to each bucket by its share of
+    /// them, but not to those before the window that ends with the bucket of `time`, which has the record itself. `None` if
+    /// a later bucket has taken its place.
+    fn add_over_time(
+        &mut self,
+        bucket_len: u64,
+        window_buckets: u64,
+        time: u64,
+        covered: u64,
+        sums: FlowSums,
+    ) -> Option<()> {
+        let (began, newest) = (time.saturating_sub(covered), time / bucket_len);
+        self.at_bucket(newest)?.add(FlowSums { flows: sums.flows, ..FlowSums::default() });
+        let oldest = (newest + 1).saturating_sub(window_buckets).max(began / bucket_len);
+        for bucket in oldest..=newest {
+            let (from, to) = ((bucket * bucket_len).max(began), ((bucket + 1) * bucket_len).min(time));
+            let until = |count: u64, moment: u64| {
+                (u128::from(count) * u128::from(moment - began) / u128::from(covered)) as u64
+            };
+            let share = |count: u64| until(count, to) - until(count, from);
+            if let Some(of_bucket) = self.at_bucket(bucket) {
+                let (bytes, packets) = (share(sums.bytes), share(sums.packets));
+                of_bucket.add(FlowSums { bytes, packets, flows: 0 });
+            }
+        }
+        Some(())
+    }
+}
+
+/// The nanoseconds before `time` in which a flow's record counted: as long as it lasted, and not longer than since the
+/// record before it, as some exporters repeat the start of the flow. 0 if it does not say.
+fn covered_time(lifetime: [&Column; 2], entry: &Entry, time: u64, last: u64) -> u64 {
+    let [start, end] = lifetime.map(|column| column.read_value(entry) as u64);
+    let lasted = if start == 0 { 0 } else { end.saturating_sub(start) };
+    let since_last = if last == 0 { time } else { time.saturating_sub(last) };
+    lasted.min(since_last)
 }
 
 #[derive(Clone, Debug)]
@@ -104,6 +146,8 @@ pub(super) struct WindowTally {
     quantity: Quantity,
     /// Where the columns of the quantity are.
     measured: Vec<&'static Column>,
+    /// Start and end of a record, if a group is one flow: its records follow each other.
+    lifetime: Option<[&'static Column; 2]>,
     /// Nanoseconds.
     bucket: u64,
     /// Buckets of a window, and those that are kept.
@@ -143,6 +187,9 @@ impl WindowTally {
             Quantity::Latest(name) | Quantity::Largest(name) => column(name).into_iter().collect(),
             Quantity::Sums | Quantity::Seen => Vec::new(),
         };
+        let is_one_flow = rule.source == Source::FlowRecords
+            && FLOW_COLUMNS.iter().all(|column| rule.group.iter().any(|of| of.name == column.name));
+        let lifetime = ["start", "end"].map(Column::from_name);
         let keep = match rule.measure.quantity {
             Quantity::Latest(_) => rule.keep_latest(),
             Quantity::Seen => KEEP_SEEN.max(2 * rule.window),
@@ -155,6 +202,7 @@ impl WindowTally {
             group_len,
             quantity: rule.measure.quantity.clone(),
             measured,
+            lifetime: is_one_flow.then_some(lifetime).and_then(|[start, end]| Some([start?, end?])),
             bucket,
             window_buckets,
             kept_buckets,
@@ -243,11 +291,17 @@ impl WindowTally {
         };
         let number = || self.measured.first().map_or(0, |column| column.read_value(entry) as u64);
         let is_added = match &mut group.cells {
-            GroupCells::Sums(ring) => ring.at_bucket(bucket).map(|sums| {
+            GroupCells::Sums(ring) => {
                 let FlowSums { bytes, packets, flows } = self.source.sums_of_entry(entry);
                 let times = |count: u64| count.saturating_mul(weight);
-                sums.add(FlowSums { bytes: times(bytes), packets: times(packets), flows: times(flows) });
-            }),
+                let sums = FlowSums { bytes: times(bytes), packets: times(packets), flows: times(flows) };
+                let covered =
+                    self.lifetime.map_or(0, |lifetime| covered_time(lifetime, entry, time, group.last));
+                match covered {
+                    0 => ring.at_bucket(bucket).map(|of_bucket| of_bucket.add(sums)),
+                    _ => ring.add_over_time(self.bucket, self.window_buckets, time, covered, sums),
+                }
+            }
             GroupCells::Distinct(ring) => ring.at_bucket(bucket).map(|sketch| {
                 let mut value = [0; MAX_KEY];
                 let mut len = 0;
@@ -343,7 +397,7 @@ impl Group {
             GroupCells::Sums(ring) => {
                 let mut all = FlowSums::default();
                 ring.values_within(window).for_each(|sums| all.add(*sums));
-                (all.flows > 0).then_some(WindowValue::Sums(all))
+                (all != FlowSums::default()).then_some(WindowValue::Sums(all))
             }
             GroupCells::Distinct(ring) => {
                 let mut all = DistinctSketch::default();
@@ -452,6 +506,50 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    proptest! {
+        /// However an exporter cuts a transfer into records, no window has more of it than was sent in its time, and one
+        /// has all of it but for a bucket.
+        #[test]
+        fn a_transfer_in_pieces_is_counted_at_its_rate(
+            (timeout, repeats_start) in prop_oneof![(1u64..70, any::<bool>()), (70u64..300, Just(false))],
+            began in 0u64..60_000,
+            length in 1_000u64..400_000,
+        ) {
+            const MILLISECOND: u64 = SECOND / 1000;
+            const RATE: u64 = 12_345;
+            let mut tally = WindowTally::new(&parse_rule("bytes", "flow", "60s"));
+            let began = 1_000_000_000 + began;
+            let end = began + length;
+            let mut piece = began;
+            let (mut most, mut pieces) = (0, 0);
+            for second in began / 1000..end / 1000 + 80 {
+                let now = second * 1000;
+                while piece < end && (piece + timeout * 1000).min(end) <= now {
+                    let until = (piece + timeout * 1000).min(end);
+                    let start = if repeats_start { began } else { piece };
+                    let record = FlowRecord {
+                        received: until * MILLISECOND,
+                        // By a clock that is an hour slow.
+                        start: (start - 3_600_000) * MILLISECOND,
+                        end: (until - 3_600_000) * MILLISECOND,
+                        bytes: (until - piece) * RATE,
+                        packets: 1,
+                        ..FlowRecord::EMPTY
+                    };
+                    tally.add_entry(&record.to_entry(), record.received, now * MILLISECOND, 1);
+                    (piece, pieces) = (until, pieces + 1);
+                }
+                let Some(window) = tally.next_window(now * MILLISECOND) else { continue };
+                for value in tally.read_window(&window).into_values() {
+                    let WindowValue::Sums(sums) = value else { unreachable!() };
+                    most = most.max(sums.bytes);
+                }
+            }
+            prop_assert!(most <= RATE * 60_000 + pieces, "{}", most / RATE);
+            prop_assert!(most + pieces >= RATE * length.min(50_000), "{}", most / RATE);
         }
     }
 
