@@ -78,6 +78,8 @@ struct SharedTally {
     rules: Vec<usize>,
     /// From when on it has all entries.
     started: u64,
+    /// Whether it came with the last change of rules.
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -192,7 +194,7 @@ impl AlertEngine {
     fn add_tally(&mut self, key: TallyKey, rule: &Rule, started: u64) -> usize {
         let number = self.tallies.len();
         let tally = WindowTally::new(rule);
-        self.tallies.push(SharedTally { key, tally, rules: Vec::new(), started });
+        self.tallies.push(SharedTally { key, tally, rules: Vec::new(), started, is_new: true });
         match rule.source {
             Source::FlowRecords => self.flow_records.add_tally(number, rule.source, &rule.filter),
             Source::IntEvents => {
@@ -226,17 +228,38 @@ impl AlertEngine {
                 (state.past, state.learned) = (former.past, former.learned);
             }
         }
-        let mut former_tallies: HashMap<TallyKey, (WindowTally, u64)> = tallies
-            .into_iter()
-            .map(|SharedTally { key, tally, started, .. }| (key, (tally, started)))
-            .collect();
-        for shared in &mut engine.tallies {
-            if let Some((tally, started)) = former_tallies.remove(&shared.key) {
+        engine.take_windows(tallies);
+        engine
+    }
+
+    fn take_windows(&mut self, tallies: Vec<SharedTally>) {
+        let mut taken: HashMap<TallyKey, SharedTally> =
+            tallies.into_iter().map(|shared| (shared.key.clone(), shared)).collect();
+        for shared in &mut self.tallies {
+            if let Some(SharedTally { tally, started, .. }) = taken.remove(&shared.key) {
                 shared.tally.take_groups(tally);
-                shared.started = started;
+                (shared.started, shared.is_new) = (started, false);
             }
         }
-        engine
+    }
+
+    /// Fills the windows that came with the last change of rules with flow records that were received before: `read` has
+    /// them added, back to back.
+    pub fn look_back<E>(
+        &mut self,
+        now: u64,
+        read: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let is_new = |shared: &&SharedTally| shared.is_new && shared.key.source == Source::FlowRecords;
+        let new = self.tallies.iter().filter(is_new).flat_map(|shared| &shared.rules);
+        let rules: Vec<Rule> = new.map(|index| self.rules[*index].rule.clone()).collect();
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let mut engine = AlertEngine::new(rules, self.names.clone(), now);
+        let outcome = read(&mut |entries| engine.add_flow_records(entries, 1, now));
+        self.take_windows(engine.tallies);
+        outcome
     }
 
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -347,7 +370,7 @@ impl AlertEngine {
     pub fn evaluate(&mut self, now: u64) -> Vec<Evaluation<'_>> {
         self.follow_clock(now);
         let mut found: Vec<(usize, Vec<Finding>, u64)> = Vec::new();
-        for SharedTally { key, tally, rules, started } in &mut self.tallies {
+        for SharedTally { key, tally, rules, started, .. } in &mut self.tallies {
             let Some(window) = tally.next_window(now) else { continue };
             let started = *started;
             let mut values = tally.read_window(&window);

@@ -235,6 +235,7 @@ impl RuleEvaluation {
     }
 
     fn run(&mut self, stopped: &Receiver<()>) {
+        self.look_back();
         loop {
             let is_busy = self.read_lists();
             let now = now_ns();
@@ -244,6 +245,14 @@ impl RuleEvaluation {
             if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
+        }
+    }
+
+    /// Fills the windows of rules that were added with the records in memory that have been read.
+    fn look_back(&mut self) {
+        let Self { engine, records: Some((follower, _)), .. } = self else { return };
+        if let Err(error) = engine.look_back(now_ns(), |add| follower.read_again(BATCHES, add)) {
+            tracing::warn!(%error, "cannot read earlier flow records: new alert rules begin with what comes");
         }
     }
 
@@ -417,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_reads_nothing_twice() {
+    fn a_reload_reads_nothing_twice_and_a_new_rule_looks_back() {
         let busy = "[[rule]]\nname = \"busy\"\ngroup = \"dst\"\nmeasure = \"packets\"\nwindow = \"1h\"\nabove = 15\n";
         let (mut evaluation, store) = evaluation(&format!("defaults = false\n{busy}"));
         write(&store, 0, 1..=4);
@@ -425,12 +434,17 @@ mod tests {
         let more = busy.replace("busy", "more").replace("dst", "src");
         let rules = parse_rules(&format!("defaults = false\n{more}{busy}severity = \"critical\"\n"));
         evaluation = evaluation.with_rules(rules, now_ns());
+        // What comes meanwhile is read when its turn comes.
         write(&store, 0, 5..=6);
+        evaluation.look_back();
+        evaluation.look_back();
         evaluation.read_lists();
         evaluation.evaluate(now_ns() + 601 * SECOND);
         let alerts = evaluation.board.alerts();
         let found: Vec<_> = alerts.iter().map(|alert| (alert.rule.as_str(), alert.value)).collect();
-        assert_eq!(found, [("busy", 60.0), ("more", 20.0)], "what is new begins with what comes");
+        assert_eq!(found, [("busy", 60.0), ("more", 60.0)]);
+        let entries = evaluation.board.counters().entries.load(Ordering::Relaxed);
+        assert_eq!(entries, 6, "a record is counted once");
         assert_eq!(alerts[0].severity, "critical");
         assert!(evaluation.with_rules(Vec::new(), now_ns()).records.is_none());
     }

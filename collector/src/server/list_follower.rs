@@ -1,9 +1,11 @@
 //! Follows the lists of a store in this process: a reader like any other.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dta_memory::reader::append::{AppendReader, ListError, Lists, ReadPosition, ReadProgress, ReadStart};
 use dta_memory::store::{ServedStores, Store};
+use dta_proto::layout::append::is_sequence_after;
 
 #[derive(Debug)]
 pub(super) struct ListFollower {
@@ -59,6 +61,28 @@ impl ListFollower {
                 false
             }
         }
+    }
+
+    /// Reads once more, up to `most` batches at a time, what has been read of all lists and is still in memory.
+    pub(super) fn read_again(&self, most: u64, mut read: impl FnMut(&[u8])) -> Result<(), ListError> {
+        let Some(lists) = Lists::new(&self.store) else { return Ok(()) };
+        for (list, position) in (0..lists.list_count()).zip(&self.positions) {
+            let end = position.next_sequence();
+            let mut reader = lists.open_reader(list, ReadStart::Oldest)?;
+            let (mut now, mut idle) = (Instant::now(), 0);
+            while is_sequence_after(end, reader.next_sequence()) && idle < 3 {
+                let before = reader.next_sequence();
+                reader.read(most, now, |sequence, entries| {
+                    if is_sequence_after(end, sequence) {
+                        read(entries);
+                    }
+                })?;
+                idle = if reader.next_sequence() == before { idle + 1 } else { 0 };
+                // What is missing here was waited for when it was read first.
+                now += Duration::from_secs(1);
+            }
+        }
+        Ok(())
     }
 
     fn try_read(
