@@ -23,7 +23,7 @@ const LONGEST_PAUSE: u64 = 10_000_000_000;
 
 /// What was read last.
 #[derive(Debug, Default)]
-pub(super) struct ReadingPoller {
+pub struct ReadingPoller {
     /// When the bucket ended at whose end it was read.
     last_end: u64,
     counts: HashMap<Key, u64, RandomState>,
@@ -45,7 +45,7 @@ struct Subject {
 
 impl ReadingPoller {
     /// Reads what rules are about, if a bucket of theirs is over since it was read last.
-    pub(super) fn poll(
+    pub fn poll(
         &mut self,
         engine: &mut AlertEngine,
         directory: &mut Directory,

@@ -1,6 +1,6 @@
 //! A whole collector: regions, NIC, sessions and the gRPC service, started and stopped together.
 
-mod alert_readings;
+pub mod alert_readings;
 mod alerts;
 mod certificate;
 mod check;

@@ -8,9 +8,9 @@ use dta_testbed::scenario::AlertTruth;
 
 #[derive(Args)]
 #[command(after_help = "\
-The network of `dta-manager demo` runs for hours of simulated time: an hour in which nothing goes wrong, then an episode every ten minutes: those that are 20 % above a limit, and each kind (flood, scan, blackhole, …) in its usual size. The translator's decoders and rules read what its devices send, and the collector's default rules are evaluated on what they make of it.
+The network of `dta-manager demo` runs for hours of simulated time: an hour in which nothing goes wrong, then an episode every ten minutes: those that are 20 % below and above a limit, and each kind (flood, scan, blackhole, …) in its usual size. The translator's decoders and rules read what its devices send, and the collector's default rules are evaluated on what they make of it.
 
-A table says for each rule which share of its episodes it found (recall), which share of its alerts was about something (precision), and how many windows after its beginning an episode was found (median). docs/alerts.md keeps the table.
+A table says for each rule which share of its episodes it found (recall), which share of its alerts was about something (precision), and how many windows after its beginning an episode was found (median, and the longest). docs/alerts.md keeps the table.
 
 Exit status 4 if an episode was missed or an alert was false.
 
@@ -19,7 +19,7 @@ Examples:
   dta-manager alerts-truth --seeds 10
   dta-manager alerts-truth --pcap traffic.pcap")]
 pub(super) struct AlertsTruthArgs {
-    /// Runs, each with another seed: 4.6 hours of simulated time
+    /// Runs, each with another seed: 8.8 hours of simulated time
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// A capture whose traffic is replayed beside that of the network, again and again

@@ -1,7 +1,8 @@
 //! How well the default alert rules find what goes wrong, and how often they say that something does where nothing did.
 //!
 //! Hours of the network pass as fast as this machine is: the translator's decoder and rules read what devices send, and
-//! the collector's engine evaluates what they make of it. Only transport and memory are left out; time is simulated.
+//! the collector's engine evaluates what they make of it. Only transport and the memory of lists are left out; time is
+//! simulated.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,11 +13,18 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use comfy_table::{CellAlignment, Table, presets};
 use dta_collector::alerts::{AlertBoard, AlertEngine, AlertsConfig, Rule};
+use dta_collector::server::alert_readings::ReadingPoller;
 use dta_export::directory::Directory;
 use dta_export::fields::EventFields;
 use dta_export::names::Names;
+use dta_memory::store::{MemoryBacking, ServedStores};
+use dta_proto::control::Alert;
 use dta_proto::flow_record::FlowRecord;
-use dta_proto::telemetry::TelemetryEntry;
+use dta_proto::key::Key;
+use dta_proto::layout::hash;
+use dta_proto::layout::key_increment::counter_offset;
+use dta_proto::store::{StoreKind, StoreSpec};
+use dta_proto::telemetry::{self, TelemetryEntry};
 use dta_proto::wire::dta::DtaBody;
 use dta_telemetry::exported::Exported;
 use dta_telemetry::flows::{Decoder, DecoderOptions};
@@ -24,13 +32,27 @@ use dta_telemetry::int::IntSettings;
 use dta_telemetry::reports::{ArrivalTime, PrimitiveBatch, RecordStore, Rules, StoreIds, Telemetry};
 
 use super::background::CaptureBackground;
-use super::network::{agent_name, exporter_name, leaf_of_address, render_names, spine_switch, switch_name};
-use super::{Datagram, Episode, EpisodeKind, Listener, Scenario};
+use super::network::{
+    BORDER, agent_name, exporter_address, exporter_name, leaf_of_address, render_names, spine_switch,
+    switch_name, uplink_port,
+};
+use super::{Datagram, Episode, EpisodeKind, Listener, Scenario, archive_host};
 
 const EVENTS: u16 = 18;
+const COUNTERS: u16 = 19;
 const RECORDS: u16 = 21;
-/// Nanoseconds since 1970 when a scenario begins.
+/// Counters of a store, and those of a key.
+const SLOTS: u64 = 1 << 20;
+const REDUNDANCY: u8 = 2;
+const HOUR: u64 = 3600 * 1_000_000_000;
+/// Nanoseconds since 1970 when a scenario begins: at 22:13 UTC.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
+/// Before it begins, the archive has had so many days, of which nothing else is replayed.
+const DAYS_BEFORE: u64 = 4;
+/// The hour of each day in which the archive gets more.
+const BACKUP_HOUR: u64 = 23;
+/// Nanoseconds from one record of what the archive gets to the next.
+const ARCHIVE_INTERVAL: u64 = 25_000_000_000;
 /// Nothing goes wrong in this time, in which rules learn what is usual.
 const QUIET: Duration = Duration::from_secs(65 * 60);
 /// From the start of an episode to that of the next.
@@ -38,6 +60,10 @@ const SPACING: Duration = Duration::from_secs(10 * 60);
 const LENGTH: Duration = Duration::from_secs(4 * 60);
 /// An exporter is missed after five minutes.
 const DEAD_LENGTH: Duration = Duration::from_secs(8 * 60);
+/// Windows of five minutes of counters that come every 20 seconds.
+const COUNTED_LENGTH: Duration = Duration::from_secs(9 * 60);
+/// What is unusual must be so for ten minutes.
+const UNUSUAL_LENGTH: Duration = Duration::from_secs(20 * 60);
 
 /// An alert that began to fire.
 struct Firing {
@@ -74,6 +100,8 @@ struct AlertReplay {
     telemetry: Telemetry,
     made: PrimitiveBatch,
     directory: Directory,
+    stores: ServedStores,
+    poller: ReadingPoller,
     engine: AlertEngine,
     board: AlertBoard,
     last_transition: u64,
@@ -82,34 +110,42 @@ struct AlertReplay {
 impl AlertReplay {
     fn new() -> anyhow::Result<AlertReplay> {
         let mut telemetry = Telemetry::new(Rules::default());
-        telemetry.set_stores(StoreIds { events: Some(EVENTS), ..StoreIds::default() });
+        telemetry.set_stores(StoreIds {
+            events: Some(EVENTS),
+            counters: Some(COUNTERS),
+            ..StoreIds::default()
+        });
         telemetry.set_record_store(RecordStore { id: RECORDS, lists: vec![0] });
         let names = Names::parse(&render_names(), Path::new("names.toml"))?;
         let rules = AlertsConfig::default().to_rules(&names)?;
         let board = AlertBoard::open(None).map_err(|error| anyhow!(error))?;
-        board.begin_rules(&rules, BEGAN);
+        let began = BEGAN - DAYS_BEFORE * 24 * HOUR;
+        board.begin_rules(&rules, began);
+        let kind = StoreKind::KeyIncrement { slots: SLOTS, redundancy: REDUNDANCY, replicas: 1 };
+        let counters = StoreSpec { id: COUNTERS, name: telemetry::store::COUNTERS.into(), kind };
         Ok(AlertReplay {
             decoder: Decoder::new(DecoderOptions::default()),
             telemetry,
             made: PrimitiveBatch::default(),
             directory: Directory::default(),
-            engine: AlertEngine::new(rules, Arc::new(names), BEGAN),
+            stores: ServedStores::open(&[counters], &MemoryBacking::Anonymous, Default::default())?,
+            poller: ReadingPoller::default(),
+            engine: AlertEngine::new(rules, Arc::new(names), began),
             board,
             last_transition: 0,
         })
     }
 
-    /// Takes what came until `elapsed`, with records of other traffic, and adds the alerts that fire then.
+    /// Takes what came until `now`, in nanoseconds since 1970, with records of other traffic; returns the alerts that fire
+    /// then.
     fn take_datagrams(
         &mut self,
         datagrams: &[Datagram],
-        background: Vec<FlowRecord>,
-        elapsed: Duration,
-        firings: &mut Vec<Firing>,
-    ) -> anyhow::Result<()> {
-        let now = BEGAN + elapsed.as_nanos() as u64;
-        let at = ArrivalTime { now: elapsed.as_nanos() as u64, wall: now };
-        for record in background {
+        others: Vec<FlowRecord>,
+        now: u64,
+    ) -> anyhow::Result<Vec<Alert>> {
+        let at = ArrivalTime { now, wall: now };
+        for record in others {
             self.telemetry.ingest_exported(at, &Exported::Flow(record), &mut self.made);
         }
         for Datagram { source, to, payload } in datagrams {
@@ -128,30 +164,65 @@ impl AlertReplay {
             }
         }
         for (store, body) in self.made.iter() {
-            let DtaBody::Append { value, .. } = body else { continue };
-            if store == RECORDS {
-                self.engine.add_flow_records(value, 1, now);
-            } else {
-                let entry = TelemetryEntry::parse_bytes(value).context("an event")?;
-                self.directory.take(&entry);
-                let fields = EventFields::from_entry(&entry, |key| self.directory.resolve_key(key));
-                self.engine.add_event(&fields, 1, now);
+            match body {
+                DtaBody::Append { value, .. } if store == RECORDS => {
+                    self.engine.add_flow_records(value, 1, now);
+                }
+                DtaBody::Append { value, .. } => {
+                    let entry = TelemetryEntry::parse_bytes(value).context("an event")?;
+                    self.directory.take(&entry);
+                    let fields = EventFields::from_entry(&entry, |key| self.directory.resolve_key(key));
+                    self.engine.add_event(&fields, 1, now);
+                }
+                DtaBody::KeyIncrement { key, delta, .. } => add_to_counter(&self.stores, &key, delta)?,
+                _ => {}
             }
         }
         self.made.clear();
+        self.poller.poll(&mut self.engine, &mut self.directory, &self.stores, now);
         for evaluation in self.engine.evaluate(now) {
             self.board.apply(evaluation.rule, &evaluation.findings, now, evaluation.started);
         }
         self.board.publish(now)?;
-        for transition in self.board.transitions_after(self.last_transition) {
-            self.last_transition = transition.number;
-            let alert = transition.alert.context("a transition has an alert")?;
-            if alert.is_firing() {
-                firings.push(Firing { rule: alert.rule, labels: alert.labels, at: elapsed });
-            }
-        }
-        Ok(())
+        let transitions = self.board.transitions_after(self.last_transition);
+        self.last_transition = transitions.last().map_or(self.last_transition, |last| last.number);
+        let alerts = transitions.into_iter().filter_map(|transition| transition.alert);
+        Ok(alerts.filter(Alert::is_firing).collect())
     }
+}
+
+/// Adds to a counter, as the collector's NIC does.
+fn add_to_counter(stores: &ServedStores, key: &Key, delta: u64) -> anyhow::Result<()> {
+    let store = stores.get(telemetry::store::COUNTERS)?;
+    for slot in hash::key_slots(key, REDUNDANCY, SLOTS).iter() {
+        store.region.fetch_add(counter_offset(*slot), delta)?;
+    }
+    Ok(())
+}
+
+/// What is exported at a moment of what the archive gets of its clients: 60 Mbit/s, and 400 in the hour of the backup.
+fn archive_records(now: u64) -> Vec<FlowRecord> {
+    if !now.is_multiple_of(ARCHIVE_INTERVAL) {
+        return Vec::new();
+    }
+    let is_backup = now / HOUR % 24 == BACKUP_HOUR;
+    let bits_per_second = if is_backup { 400_000_000 } else { 60_000_000 };
+    let bytes = bits_per_second / 8 * (ARCHIVE_INTERVAL / 1_000_000_000) / 10;
+    let record = |client: u8| FlowRecord {
+        received: now,
+        start: now - ARCHIVE_INTERVAL,
+        end: now,
+        exporter: exporter_address(BORDER).to_ipv6_mapped(),
+        src: Ipv4Addr::new(203, 0, 113, 200 + client).to_ipv6_mapped(),
+        dst: archive_host().to_ipv6_mapped(),
+        src_port: 50_000,
+        dst_port: 873,
+        protocol: 6,
+        bytes,
+        packets: bytes / 1500,
+        ..FlowRecord::EMPTY
+    };
+    (0..10).map(record).collect()
 }
 
 /// The alerts that fire in so much of a scenario. `progress` gets the time that has passed, and all of it.
@@ -162,62 +233,96 @@ fn replay_scenario(
     mut background: Option<CaptureBackground>,
     progress: &mut impl FnMut(Duration, Duration),
 ) -> anyhow::Result<Vec<Firing>> {
-    let (mut scenario, mut replay) = (Scenario::new(seed, episodes.to_vec(), BEGAN), AlertReplay::new()?);
+    let mut scenario = Scenario::new(seed, episodes.to_vec(), BEGAN).with_interface_counters();
+    let mut replay = AlertReplay::new()?;
+    // What fires in the first days is about a past that is not known yet.
+    for moment in (BEGAN - DAYS_BEFORE * 24 * HOUR..BEGAN).step_by(ARCHIVE_INTERVAL as usize) {
+        replay.take_datagrams(&[], archive_records(moment), moment)?;
+    }
     let mut firings = Vec::new();
     while scenario.elapsed() < length {
         let datagrams = scenario.advance_tick();
         let elapsed = scenario.elapsed();
-        let records = background.as_mut().map_or_else(Vec::new, |capture| capture.records_until(elapsed));
-        replay.take_datagrams(&datagrams, records, elapsed, &mut firings)?;
+        let now = BEGAN + elapsed.as_nanos() as u64;
+        let mut records = archive_records(now);
+        records.extend(background.iter_mut().flat_map(|capture| capture.records_until(elapsed, BEGAN)));
+        for Alert { rule, labels, .. } in replay.take_datagrams(&datagrams, records, now)? {
+            firings.push(Firing { rule, labels, at: elapsed });
+        }
         progress(scenario.elapsed(), length);
     }
     Ok(firings)
 }
 
-/// Those whose limit is a number of their own packets, bytes or ports, 20 % above it; then one of each kind in its usual
-/// size.
+/// For each limit that is a number of an episode's own packets, bytes or ports, one that is 20 % below and one that is 20 %
+/// above it; then one of each kind in its usual size.
 fn episodes_of_run(seed: u64) -> Vec<Episode> {
-    let weak = EpisodeKind::ALL.into_iter().filter_map(|kind| Some((kind, weak_size(kind)?)));
-    let usual = EpisodeKind::ALL.map(|kind| (kind, 100));
-    let episode = |(number, (kind, size)): (u32, (EpisodeKind, u32))| {
-        let length = if kind == EpisodeKind::DeadExporter { DEAD_LENGTH } else { LENGTH };
-        let seed = seed.wrapping_mul(0x9e37_79b9) ^ u64::from(number);
-        Episode::new(kind, QUIET + SPACING * number, length, seed).with_size(size)
+    let near = EpisodeKind::ALL.into_iter().flat_map(|kind| {
+        let limits = rules_of_kind(kind).iter().filter_map(|(_, limit)| *limit);
+        limits.flat_map(move |limit| sizes_near(kind, limit)).map(move |size| (kind, size))
+    });
+    let usual = EpisodeKind::ALL.map(|kind| (kind, 100.0));
+    let mut start = QUIET;
+    let episode = |(number, (kind, size)): (u64, (EpisodeKind, f64))| {
+        let length = match kind {
+            EpisodeKind::DeadExporter => DEAD_LENGTH,
+            EpisodeKind::FullInterface | EpisodeKind::BadCable => COUNTED_LENGTH,
+            EpisodeKind::UnusualLoad => UNUSUAL_LENGTH,
+            _ => LENGTH,
+        };
+        let seed = seed.wrapping_mul(0x9e37_79b9) ^ number;
+        let episode = Episode::new(kind, start, length, seed).with_size(size);
+        // The archive has its next one when nothing of it is in a window any more.
+        start += if kind == EpisodeKind::UnusualLoad { SPACING * 3 } else { SPACING };
+        episode
     };
-    (0..).zip(weak.chain(usual)).map(episode).collect()
+    (0..).zip(near.chain(usual)).map(episode).collect()
 }
 
-/// The size, in percent of the usual one, that is 20 % above the limit of the rule that is to find it.
-fn weak_size(kind: EpisodeKind) -> Option<u32> {
+/// The rules that are to find a kind of episode, each with the size that its limit is, in percent of the usual one, if it
+/// is a number of the episode's own packets, bytes or ports.
+fn rules_of_kind(kind: EpisodeKind) -> &'static [(&'static str, Option<f64>)] {
     match kind {
-        // 1,200 SYNs a second, 12 Mbit/s, and 120 ports or hosts in a minute.
-        EpisodeKind::SynFlood => Some(60),
-        EpisodeKind::Amplification | EpisodeKind::PortScan | EpisodeKind::HostScan => Some(2),
-        // 120 Mbit/s, 60 drops and 1,200 packets in a minute.
-        EpisodeKind::Elephant => Some(13),
-        EpisodeKind::DroppedFlow | EpisodeKind::DeniedTraffic => Some(20),
-        _ => None,
+        // 1,000 SYNs a second; 1,000 in 30 seconds.
+        EpisodeKind::SynFlood => {
+            &[("syn-flood", Some(50.0)), ("syn-flood-sources", Some(100_000.0 / 30.0 / 2000.0))]
+        }
+        EpisodeKind::Amplification => &[("amplification", Some(100.0 * 10.0 / 600.0))],
+        // 100 in a minute.
+        EpisodeKind::PortScan => &[("port-scan", Some(100.0 / 60.0))],
+        EpisodeKind::HostScan => &[("host-scan", Some(100.0 / 60.0))],
+        EpisodeKind::Elephant => &[("elephant", Some(100.0 * 100.0 / 920.0)), ("link-use", None)],
+        EpisodeKind::Microburst => &[("queue-full", None)],
+        EpisodeKind::SlowHop => &[("hop-latency", None)],
+        EpisodeKind::Blackhole | EpisodeKind::LossyLink => &[("drops", None)],
+        EpisodeKind::RoutingLoop => &[("path-loop", None)],
+        EpisodeKind::FlappingPath => &[("path-moved", None)],
+        // 50 of 300, and 1,000 of 6,000 packets in a minute.
+        EpisodeKind::DroppedFlow => &[("flow-drops", Some(100.0 / 6.0))],
+        EpisodeKind::DeniedTraffic => &[("discarded-traffic", Some(100.0 / 6.0))],
+        EpisodeKind::DeadExporter => &[("exporter-silent", None)],
+        // 60 Mbit/s are usual, and ten deviations are as many, as one is a tenth at least.
+        EpisodeKind::UnusualLoad => &[("unusual-rate", Some(100.0 * 60.0 / 240.0))],
+        // 1,000 of 30,000, and 100 of 3,000 packets in five minutes.
+        EpisodeKind::FullInterface => &[("interface-discards", Some(100.0 / 30.0))],
+        EpisodeKind::BadCable => &[("interface-errors", Some(100.0 / 30.0))],
     }
 }
 
-/// The rules that are to find an episode.
-fn wanted_rules(episode: &Episode) -> &'static [&'static str] {
-    match episode.kind {
-        EpisodeKind::SynFlood => &["syn-flood", "syn-flood-sources"],
-        EpisodeKind::Amplification => &["amplification"],
-        EpisodeKind::PortScan => &["port-scan"],
-        EpisodeKind::HostScan => &["host-scan"],
-        EpisodeKind::Elephant if episode.size < 100 => &["elephant"],
-        EpisodeKind::Elephant => &["elephant", "link-use"],
-        EpisodeKind::Microburst => &["queue-full"],
-        EpisodeKind::SlowHop => &["hop-latency"],
-        EpisodeKind::Blackhole | EpisodeKind::LossyLink => &["drops"],
-        EpisodeKind::RoutingLoop => &["path-loop"],
-        EpisodeKind::FlappingPath => &["path-moved"],
-        EpisodeKind::DroppedFlow => &["flow-drops"],
-        EpisodeKind::DeniedTraffic => &["discarded-traffic"],
-        EpisodeKind::DeadExporter => &["exporter-silent"],
-    }
+/// Sizes with which what a rule measures is 20 % below and above its limit.
+fn sizes_near(kind: EpisodeKind, limit: f64) -> [f64; 2] {
+    // What the archive gets without an episode is measured, too.
+    let usual = if kind == EpisodeKind::UnusualLoad { limit } else { 0.0 };
+    [0.8, 1.2].map(|share| share * (usual + limit) - usual)
+}
+
+/// Whether a rule is to find an episode.
+fn is_wanted(episode: &Episode, rule: &str) -> bool {
+    let is_above = |limit: &Option<f64>| match limit {
+        Some(limit) => episode.size > *limit,
+        None => episode.size >= 100.0,
+    };
+    rules_of_kind(episode.kind).iter().any(|(name, limit)| *name == rule && is_above(limit))
 }
 
 /// Whether an alert is about an episode that is under way.
@@ -229,9 +334,11 @@ fn judge_firing(episode: &Episode, firing: &Firing) -> Verdict {
         |name: &str| label(name).parse().is_ok_and(|address| leaf_of_address(address) == episode.leaf);
     let (victim, source) = (episode.victim, episode.source);
     let (leaf, spine) = (switch_name(episode.leaf), switch_name(spine_switch(episode.spine)));
-    let is_found = wanted_rules(episode).contains(&&*firing.rule)
+    let port_of =
+        |agent: u32, port: u16| label("switch") == agent_name(agent) && label("port") == port.to_string();
+    let is_found = is_wanted(episode, &firing.rule)
         && match episode.kind {
-            EpisodeKind::SynFlood | EpisodeKind::Amplification => is_to(victim),
+            EpisodeKind::SynFlood | EpisodeKind::Amplification | EpisodeKind::UnusualLoad => is_to(victim),
             EpisodeKind::PortScan => is_from(source) && is_to(victim),
             EpisodeKind::HostScan => is_from(source),
             EpisodeKind::Elephant if firing.rule == "elephant" => is_from(source) && is_to(victim),
@@ -247,6 +354,8 @@ fn judge_firing(episode: &Episode, firing: &Firing) -> Verdict {
             EpisodeKind::DeniedTraffic | EpisodeKind::DeadExporter => {
                 label("exporter") == exporter_name(episode.leaf)
             }
+            EpisodeKind::FullInterface => port_of(episode.leaf, uplink_port(episode.spine)),
+            EpisodeKind::BadCable => port_of(spine_switch(episode.spine), episode.leaf as u16),
         };
     let is_side_effect = match episode.kind {
         EpisodeKind::Elephant => {
@@ -277,6 +386,8 @@ fn is_in_time(episode: &Episode, rule: &Rule, at: Duration) -> bool {
 pub struct AlertTruth {
     rules: Vec<Rule>,
     scores: BTreeMap<String, RuleScore>,
+    /// What was missed or false, and when, for people.
+    problems: Vec<String>,
     simulated: Duration,
 }
 
@@ -294,7 +405,7 @@ impl AlertTruth {
         let background = capture.map(CaptureBackground::read).transpose()?;
         for seed in seeds {
             let episodes = episodes_of_run(seed);
-            let length = episodes.iter().map(|episode| episode.start).max().unwrap_or_default() + SPACING;
+            let length = episodes.iter().map(|episode| episode.end).max().unwrap_or_default() + SPACING;
             let firings = replay_scenario(seed, &episodes, length, background.clone(), &mut progress)?;
             truth.simulated += length;
             truth.add_run(&episodes, &firings);
@@ -304,7 +415,7 @@ impl AlertTruth {
 
     fn new() -> anyhow::Result<AlertTruth> {
         let rules = AlertReplay::new()?.engine.rules().cloned().collect();
-        Ok(AlertTruth { rules, scores: BTreeMap::new(), simulated: Duration::ZERO })
+        Ok(AlertTruth { rules, scores: BTreeMap::new(), problems: Vec::new(), simulated: Duration::ZERO })
     }
 
     fn add_run(&mut self, episodes: &[Episode], firings: &[Firing]) {
@@ -317,15 +428,24 @@ impl AlertTruth {
                         && judge_firing(episode, firing) != Verdict::Unrelated
                 });
                 *(if is_true { &mut score.true_alerts } else { &mut score.false_alerts }) += 1;
+                if !is_true {
+                    let (at, labels) = (firing.at.as_secs(), &firing.labels);
+                    self.problems.push(format!("False after {at} s: {} of {labels:?}", rule.name()));
+                }
             }
-            for episode in episodes.iter().filter(|episode| wanted_rules(episode).contains(&rule.name())) {
+            for episode in episodes.iter().filter(|episode| is_wanted(episode, rule.name())) {
                 score.episodes += 1;
                 let found = firings.iter().find(|firing| {
                     is_in_time(episode, rule, firing.at) && judge_firing(episode, firing) == Verdict::Found
                 });
+                let Episode { kind, size, start, .. } = *episode;
                 if let Some(found) = found {
                     score.found += 1;
-                    score.delays.push((found.at - episode.start).div_duration_f64(rule.window()));
+                    score.delays.push((found.at - start).div_duration_f64(rule.window()));
+                } else {
+                    let (kind, start) = (kind.name(), start.as_secs());
+                    self.problems
+                        .push(format!("Missed after {start} s by {}: {kind} of {size:.0} %", rule.name()));
                 }
             }
         }
@@ -340,7 +460,15 @@ impl AlertTruth {
     pub fn render(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);
-        table.set_header(["detector", "episodes", "recall", "precision", "time to alert", "false alarms"]);
+        table.set_header([
+            "detector",
+            "episodes",
+            "recall",
+            "precision",
+            "median windows to alert",
+            "longest",
+            "false alarms",
+        ]);
         table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         let share = |part: u64, all: u64| match all {
             0 => "–".to_owned(),
@@ -350,25 +478,30 @@ impl AlertTruth {
             let Some(score) = self.scores.get(rule.name()) else { continue };
             let mut delays = score.delays.clone();
             delays.sort_by(f64::total_cmp);
-            let delay =
-                delays.get(delays.len() / 2).map_or("–".into(), |delay| format!("{delay:.1} windows"));
+            let windows =
+                |delay: Option<&f64>| delay.map_or_else(|| "–".to_owned(), |delay| format!("{delay:.1}"));
             table.add_row([
                 rule.name().to_owned(),
                 score.episodes.to_string(),
                 share(score.found, score.episodes),
                 share(score.true_alerts, score.true_alerts + score.false_alerts),
-                delay,
+                windows(delays.get(delays.len() / 2)),
+                windows(delays.last()),
                 score.false_alerts.to_string(),
             ]);
         }
         let hours = self.simulated.as_secs_f64() / 3600.0;
-        format!("{table}\n\n{hours:.1} hours of the network in all.")
+        let problems: String = self.problems.iter().map(|problem| format!("\n{problem}")).collect();
+        format!("{table}\n\n{hours:.1} hours of the network in all.{problems}")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+    use crate::capture::{DecodedPacket, write_header, write_packet};
 
     #[test]
     fn a_flood_is_found_and_nothing_else_and_a_missed_or_false_alert_counts() {
@@ -377,7 +510,7 @@ mod tests {
         let firings = replay_scenario(1, &[flood], Duration::from_secs(120), None, &mut |_, _| {}).unwrap();
         let mut rules: Vec<_> = firings.iter().map(|firing| &*firing.rule).collect();
         rules.sort_unstable();
-        assert_eq!(rules, wanted_rules(&flood));
+        assert_eq!(rules, ["syn-flood", "syn-flood-sources"]);
         assert!(firings.iter().all(|firing| judge_firing(&flood, firing) == Verdict::Found));
 
         let score = |episode: Episode| {
@@ -395,5 +528,37 @@ mod tests {
             .fold([0, 0], |[found, wrong], score| [found + score.found, wrong + score.false_alerts]);
         assert_eq!((found, false_alerts, other.is_perfect()), (0, 2, false));
         assert!(!score(episode(EpisodeKind::PortScan)).is_perfect());
+    }
+
+    #[test]
+    fn traffic_of_a_capture_is_evaluated() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        write_header(&mut file).unwrap();
+        for port in 1..=200 {
+            let flow = format!("192.0.2.1:5000->192.0.2.2:{port}/udp").parse().unwrap();
+            write_packet(&mut file, &DecodedPacket { flow, length: 60 }, port * 10_000_000).unwrap();
+        }
+        file.flush().unwrap();
+        let capture = CaptureBackground::read(file.path()).unwrap();
+        let firings = replay_scenario(1, &[], Duration::from_secs(90), Some(capture), &mut |_, _| {});
+        let firings = firings.unwrap();
+        let found: Vec<_> = firings.iter().map(|firing| (&*firing.rule, &*firing.labels["src"])).collect();
+        assert_eq!(found, [("port-scan", "192.0.2.1")]);
+    }
+
+    #[test]
+    fn episodes_near_a_limit_are_for_or_against_its_rule() {
+        for episode in episodes_of_run(1) {
+            let wanted = |rule: &str| is_wanted(&episode, rule);
+            let rules = rules_of_kind(episode.kind);
+            assert!(episode.size != 100.0 || rules.iter().all(|(rule, _)| wanted(rule)), "{episode:?}");
+        }
+        let sizes = |kind| {
+            let episodes = episodes_of_run(1).into_iter().filter(move |episode| episode.kind == kind);
+            episodes.map(|episode| episode.size.round()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(EpisodeKind::DroppedFlow), [13.0, 20.0, 100.0]);
+        assert_eq!(sizes(EpisodeKind::UnusualLoad), [15.0, 35.0, 100.0]);
+        assert_eq!(sizes(EpisodeKind::SynFlood).len(), 5);
     }
 }

@@ -64,8 +64,9 @@ impl CaptureBackground {
         Ok(CaptureBackground { packets, length: at + LONGEST_PAUSE, sent: 0, cache: HashMap::new() })
     }
 
-    /// The records that are exported by a moment since the beginning, and were not before.
-    pub(super) fn records_until(&mut self, elapsed: Duration) -> Vec<FlowRecord> {
+    /// The records that are exported by a moment since the beginning, and were not before; `began` is the beginning in
+    /// nanoseconds since 1970.
+    pub(super) fn records_until(&mut self, elapsed: Duration, began: u64) -> Vec<FlowRecord> {
         loop {
             let (turn, place) = (self.sent / self.packets.len(), self.sent % self.packets.len());
             let (at, packet) = self.packets[place];
@@ -80,7 +81,14 @@ impl CaptureBackground {
             elapsed - cached.first >= ACTIVE_TIMEOUT || elapsed - cached.last >= IDLE_TIMEOUT
         };
         let due = self.cache.extract_if(|_, cached| is_due(cached));
-        let mut records: Vec<FlowRecord> = due.map(|(_, cached)| cached.record).collect();
+        let moment = |at: Duration| began + at.as_nanos() as u64;
+        let record = |CachedFlow { record, first, last }: CachedFlow| FlowRecord {
+            received: moment(elapsed),
+            start: moment(first),
+            end: moment(last),
+            ..record
+        };
+        let mut records: Vec<FlowRecord> = due.map(|(_, cached)| record(cached)).collect();
         // The same in each run.
         records.sort_by_key(FlowRecord::to_entry);
         records
@@ -123,7 +131,7 @@ fn decode_record(decoder: &mut Decoder, packet: &CapturedPacket<'_>) -> Option<F
     // It counts as long as it was, whatever of it was looked at.
     let link_header = if packet.link == LinkType::Ethernet { ETHERNET_LEN } else { 0 };
     let bytes = packet.original_len.saturating_sub(link_header).into();
-    record.map(|record| FlowRecord { bytes, start: 0, end: 0, ..record })
+    record.map(|record| FlowRecord { bytes, ..record })
 }
 
 #[cfg(test)]
@@ -150,7 +158,7 @@ mod tests {
         assert_eq!(background.length, Duration::from_millis(2900));
         let mut sums = HashMap::<Flow, (u64, u64)>::new();
         for seconds in 1..=290 {
-            for record in background.records_until(Duration::from_secs(seconds)) {
+            for record in background.records_until(Duration::from_secs(seconds), 0) {
                 let (packets, bytes) = sums.entry(record.flow_key()).or_default();
                 (*packets, *bytes) = (*packets + record.packets, *bytes + record.bytes);
             }

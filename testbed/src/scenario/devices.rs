@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use dta_proto::key::Flow;
+use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts};
 use dta_telemetry::flows::emit;
 use dta_telemetry::int::emit::{EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
 use dta_telemetry::int::{Fill, Flags, IntVersion, ReportVersion};
 
-use super::network::{PathHop, agent_address, exporter_address, leaf_of_address};
+use super::network::{LINK_RATE, PathHop, Port, agent_address, exporter_address, leaf_of_address};
 use super::traffic::LiveFlow;
 
 /// Addresses, ports, protocol, TCP's bits, forwarding, interfaces, packets, bytes, start and end of a NetFlow record.
@@ -71,12 +72,23 @@ pub(super) struct PortState {
     pub(super) latency: u32,
 }
 
+/// What an interface has counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PortCounts {
+    /// Bytes that left.
+    pub(super) octets: f64,
+    /// Packets that did not leave, and packets that came with errors.
+    pub(super) discards: f64,
+    pub(super) errors: f64,
+}
+
 /// All devices of the network.
 #[derive(Default)]
 pub(super) struct Devices {
     records: BTreeMap<u32, Vec<Vec<u8>>>,
     reports: BTreeMap<u32, Vec<EmittedReport>>,
-    notices: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// Samples of sFlow.
+    samples: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Datagrams sent, by sender and kind.
     sequences: BTreeMap<(u32, &'static str), u32>,
 }
@@ -167,9 +179,24 @@ impl Devices {
         let mut frame = Vec::new();
         EmittedPacket::new(flow).put_ethernet_frame(&mut frame);
         let interface = u32::from(at.in_port);
-        let notices = self.notices.entry(at.switch).or_default();
-        let words = [notices.len() as u32, 0, interface, 0, interface, at.out_port.into(), DAMAGED];
-        notices.push(emit::sflow_sample(5, &words, &[emit::sflow_header_record(1, &frame)]));
+        let samples = self.samples.entry(at.switch).or_default();
+        let words = [samples.len() as u32, 0, interface, 0, interface, at.out_port.into(), DAMAGED];
+        samples.push(emit::sflow_sample(5, &words, &[emit::sflow_header_record(1, &frame)]));
+    }
+
+    /// The sFlow agent of a switch says what an interface has counted.
+    pub(super) fn export_counters(&mut self, (switch, port): Port, of_port: &PortCounts) {
+        let mut counts = InterfaceCounts::default();
+        for (counter, count) in [
+            (InterfaceCounter::OutOctets, of_port.octets),
+            (InterfaceCounter::OutDiscards, of_port.discards),
+            (InterfaceCounter::InErrors, of_port.errors),
+        ] {
+            counts[counter as usize] = Some(count as u64);
+        }
+        let samples = self.samples.entry(switch).or_default();
+        let record = emit::interface_counters(port.into(), LINK_RATE as u64, &counts);
+        samples.push(emit::sflow_sample(2, &[samples.len() as u32, port.into()], &[record]));
     }
 
     /// What all devices send now.
@@ -203,10 +230,10 @@ impl Devices {
                 sent.push(Datagram { source, to: Listener::Int, payload: datagram.to_bytes() });
             }
         }
-        for (switch, notices) in std::mem::take(&mut self.notices) {
-            for notices in notices.chunks(REPORTS) {
+        for (switch, samples) in std::mem::take(&mut self.samples) {
+            for samples in samples.chunks(REPORTS) {
                 let sequence = next_sequence(switch, "sflow");
-                let payload = emit::sflow_datagram(agent_address(switch), 0, sequence, notices);
+                let payload = emit::sflow_datagram(agent_address(switch), 0, sequence, samples);
                 sent.push(Datagram { source: switch_address(switch), to: Listener::Flows, payload });
             }
         }

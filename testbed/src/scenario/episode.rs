@@ -38,10 +38,16 @@ pub enum EpisodeKind {
     DeniedTraffic,
     /// The exporter of a leaf sends no flow records.
     DeadExporter,
+    /// The archive gets 240 Mbit/s more than is usual for it.
+    UnusualLoad,
+    /// A leaf discards 100 packets a second where they would leave to a spine.
+    FullInterface,
+    /// Ten packets a second that a spine gets of a leaf have errors.
+    BadCable,
 }
 
 impl EpisodeKind {
-    pub const ALL: [EpisodeKind; 14] = [
+    pub const ALL: [EpisodeKind; 17] = [
         EpisodeKind::Elephant,
         EpisodeKind::Blackhole,
         EpisodeKind::FlappingPath,
@@ -56,7 +62,15 @@ impl EpisodeKind {
         EpisodeKind::DroppedFlow,
         EpisodeKind::DeniedTraffic,
         EpisodeKind::DeadExporter,
+        EpisodeKind::UnusualLoad,
+        EpisodeKind::FullInterface,
+        EpisodeKind::BadCable,
     ];
+
+    /// Whether seconds of it are enough to be seen.
+    pub fn is_brief(self) -> bool {
+        !matches!(self, EpisodeKind::UnusualLoad | EpisodeKind::FullInterface | EpisodeKind::BadCable)
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -74,12 +88,15 @@ impl EpisodeKind {
             EpisodeKind::DroppedFlow => "dropped flow",
             EpisodeKind::DeniedTraffic => "denied traffic",
             EpisodeKind::DeadExporter => "dead exporter",
+            EpisodeKind::UnusualLoad => "unusual load",
+            EpisodeKind::FullInterface => "full interface",
+            EpisodeKind::BadCable => "bad cable",
         }
     }
 }
 
 /// Times are since the scenario began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Episode {
     pub kind: EpisodeKind,
     pub start: Duration,
@@ -93,7 +110,7 @@ pub struct Episode {
     /// Who attacks, or sends; of a flood or an amplification, one of many.
     pub source: Ipv4Addr,
     /// Its size, in percent of what its kind says, where that is packets, bytes or ports.
-    pub size: u32,
+    pub size: f64,
 }
 
 impl Episode {
@@ -104,7 +121,10 @@ impl Episode {
         let leaf = 1 + below(BORDER - 1);
         let other = 1 + (leaf + below(BORDER - 2)) % (BORDER - 1);
         let mut host = |leaf| rack_host(leaf, 1 + below(HOSTS.into()) as u8);
-        let (victim, inside) = (host(leaf), host(other));
+        let (victim, inside) = match kind {
+            EpisodeKind::UnusualLoad => (super::archive_host(), host(other)),
+            _ => (host(leaf), host(other)),
+        };
         let source = match kind {
             EpisodeKind::HostScan | EpisodeKind::Elephant | EpisodeKind::DeniedTraffic => inside,
             _ => Ipv4Addr::new(198, 51, 100, 1 + below(250) as u8),
@@ -118,22 +138,23 @@ impl Episode {
             EpisodeKind::DeniedTraffic => other,
             _ => leaf,
         };
-        Episode { kind, start, end: start + length, leaf, spine, victim, source, size: 100 }
+        Episode { kind, start, end: start + length, leaf, spine, victim, source, size: 100.0 }
     }
 
     /// The same of another size, in percent.
-    pub fn with_size(self, size: u32) -> Episode {
+    pub fn with_size(self, size: f64) -> Episode {
         Episode { size, ..self }
     }
 
     /// So many per second, if it has its usual size.
     pub(super) fn scale(&self, per_second: f64) -> f64 {
-        per_second * f64::from(self.size) / 100.0
+        per_second * self.size / 100.0
     }
 
-    /// What `dta-manager demo` shows in so much time: one of each kind after another, again and again.
+    /// What `dta-manager demo` shows in so much time: one of each brief kind after another, again and again.
     pub fn demonstration(seed: u64, length: Duration) -> Vec<Episode> {
-        let all = (0u32..).zip(EpisodeKind::ALL.into_iter().cycle()).map(|(number, kind)| {
+        let kinds = EpisodeKind::ALL.into_iter().filter(|kind| kind.is_brief());
+        let all = (0u32..).zip(kinds.cycle()).map(|(number, kind)| {
             let start = Duration::from_secs(2) + Duration::from_secs(6) * number;
             Episode::new(kind, start, Duration::from_secs(8), seed ^ u64::from(number) << 32)
         });
@@ -169,6 +190,13 @@ impl Episode {
             }
             EpisodeKind::DeniedTraffic => format!("{leaf} discards 100 packets a second that {source} sends"),
             EpisodeKind::DeadExporter => format!("the exporter of {leaf} sends no flow records"),
+            EpisodeKind::UnusualLoad => format!("{victim} gets 240 Mbit/s more than is usual"),
+            EpisodeKind::FullInterface => {
+                format!("{leaf} discards 100 packets a second where they would leave to {spine}")
+            }
+            EpisodeKind::BadCable => {
+                format!("ten packets a second from {leaf} reach {spine} with errors")
+            }
         };
         format!("{}: {what}", kind.name())
     }
@@ -193,6 +221,8 @@ impl Episode {
             }
             EpisodeKind::HostScan => flows("src,dst", "flows", format!("src = {source} and dst-port = 22")),
             EpisodeKind::Elephant => flows("flow", "bytes", format!("dst = {victim}")),
+            EpisodeKind::UnusualLoad => flows("src", "bytes", format!("dst = {victim}")),
+            EpisodeKind::FullInterface | EpisodeKind::BadCable => page_view("top", &[("by", "packets")]),
             EpisodeKind::DeadExporter => flows("exporter", "flows", String::new()),
             EpisodeKind::Microburst => events("congested-packet", &leaf),
             EpisodeKind::SlowHop => events("hop-latency", &spine),

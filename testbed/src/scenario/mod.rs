@@ -12,6 +12,7 @@ pub mod network;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use dta_proto::drop_reason::DropReason;
@@ -20,10 +21,12 @@ use dta_proto::random::SplitMix64;
 
 pub use alert_truth::AlertTruth;
 pub use devices::{Datagram, Listener};
-use devices::{Devices, PortState};
+use devices::{Devices, PortCounts, PortState};
 pub use episode::{Episode, EpisodeKind, page_view};
 pub use live::LiveNetwork;
-use network::{LINK_RATE, PathHop, Port, path_of_flow, rack_host, spine_of_flow, spine_switch, uplink_port};
+use network::{
+    LINK_RATE, PathHop, Port, links, path_of_flow, rack_host, spine_of_flow, spine_switch, uplink_port,
+};
 use traffic::{Draws, LiveFlow, tracked_transfer};
 
 pub const TICK: Duration = Duration::from_millis(100);
@@ -33,6 +36,8 @@ const ACTIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// INT leaves out flows with fewer packets in their first tick.
 const REPORTED_PACKETS: u64 = 3;
+/// How often an agent of sFlow sends the counters of its interfaces.
+const COUNTER_INTERVAL: Duration = Duration::from_secs(20);
 /// Share of the last tick in the load of a link, which is a moving average.
 const LOAD_WEIGHT: f64 = 0.2;
 /// Packets of a full queue, and from where on a switch reports what waits in it.
@@ -59,6 +64,11 @@ pub fn tracked_flow() -> Flow {
         dport: 873,
         proto: 6,
     }
+}
+
+/// A host that none of the others sends to: what [`EpisodeKind::UnusualLoad`] is unusual for.
+pub fn archive_host() -> Ipv4Addr {
+    rack_host(network::BORDER - 1, 200)
 }
 
 fn tracked_spine() -> u32 {
@@ -100,6 +110,8 @@ pub struct Scenario {
     live: Vec<LiveFlow>,
     /// Bits per second that leave by each port.
     loads: BTreeMap<Port, f64>,
+    /// Of links between switches; none if their agents do not export them.
+    port_counts: BTreeMap<Port, PortCounts>,
     devices: Devices,
     truth: Truth,
 }
@@ -116,9 +128,16 @@ impl Scenario {
             draws: Draws(SplitMix64(seed)),
             live: vec![tracked_transfer(tracked_flow())],
             loads: BTreeMap::new(),
+            port_counts: BTreeMap::new(),
             devices: Devices::default(),
             truth: Truth { of_episodes, ..Truth::default() },
         }
+    }
+
+    /// The same, whose agents of sFlow export the counters of their interfaces.
+    pub fn with_interface_counters(self) -> Scenario {
+        let port_counts = links().map(|port| (port, PortCounts::default())).collect();
+        Scenario { port_counts, ..self }
     }
 
     /// Time since it began.
@@ -155,7 +174,9 @@ impl Scenario {
         for (flow, moved) in live.iter_mut().zip(moved) {
             self.report_flow(flow, moved);
         }
+        self.count_errors();
         self.now += TICK;
+        self.export_due_counters();
         for flow in &mut live {
             self.export_due_record(flow);
         }
@@ -218,7 +239,11 @@ impl Scenario {
                 None => flow.path.len(),
             };
             for hop in &flow.path[..reached] {
-                *sent.entry((hop.switch, hop.out_port)).or_default() += bits / TICK.as_secs_f64();
+                let port = (hop.switch, hop.out_port);
+                *sent.entry(port).or_default() += bits / TICK.as_secs_f64();
+                if let Some(counts) = self.port_counts.get_mut(&port) {
+                    counts.octets += bits / 8.0;
+                }
             }
         }
         self.loads.retain(|port, load| {
@@ -226,6 +251,32 @@ impl Scenario {
             *load > 1.0
         });
         self.loads.extend(sent.into_iter().map(|(port, load)| (port, load * LOAD_WEIGHT)));
+    }
+
+    /// What interfaces count of packets that episodes keep from their way.
+    fn count_errors(&mut self) {
+        for episode in self.active.iter().map(|index| &self.episodes[*index]) {
+            let (leaf, spine) = (episode.leaf, spine_switch(episode.spine));
+            let (port, per_second) = match episode.kind {
+                EpisodeKind::FullInterface => ((leaf, uplink_port(episode.spine)), [100.0, 0.0]),
+                EpisodeKind::BadCable => ((spine, leaf as u16), [0.0, 10.0]),
+                _ => continue,
+            };
+            let [discards, errors] = per_second.map(|rate| episode.scale(rate) * TICK.as_secs_f64());
+            if let Some(counts) = self.port_counts.get_mut(&port) {
+                (counts.discards, counts.errors) = (counts.discards + discards, counts.errors + errors);
+            }
+        }
+    }
+
+    /// Exports the counters of switches whose turn it is.
+    fn export_due_counters(&mut self) {
+        for (port, counts) in &self.port_counts {
+            let since = self.now + Duration::from_millis(1700) * port.0;
+            if since.as_millis().is_multiple_of(COUNTER_INTERVAL.as_millis()) {
+                self.devices.export_counters(*port, counts);
+            }
+        }
     }
 
     /// The load of a port, as a share of what it can carry.

@@ -93,6 +93,12 @@ pub fn path_of_flow(flow: &Flow, spine: u32, detour: Option<u32>) -> Vec<PathHop
     path
 }
 
+/// The ports of all links between switches.
+pub(super) fn links() -> impl Iterator<Item = Port> {
+    let ends = (1..=LEAVES).flat_map(|leaf| (0..SPINES).map(move |spine| (leaf, spine)));
+    ends.flat_map(|(leaf, spine)| [(leaf, uplink_port(spine)), (spine_switch(spine), leaf as u16)])
+}
+
 /// The address from which the flow exporter of a leaf sends.
 pub fn exporter_address(leaf: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 10, leaf as u8)

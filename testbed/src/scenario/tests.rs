@@ -9,7 +9,7 @@ const BEGAN: u64 = 1_700_000_000_000_000_000;
 
 /// What a scenario with these episodes sends in so many seconds, and its truth.
 fn run(seed: u64, episodes: &[Episode], seconds: u64) -> (Vec<Datagram>, Truth) {
-    let mut scenario = Scenario::new(seed, episodes.to_vec(), BEGAN);
+    let mut scenario = Scenario::new(seed, episodes.to_vec(), BEGAN).with_interface_counters();
     let mut sent = Vec::new();
     while scenario.elapsed() < Duration::from_secs(seconds) {
         sent.extend(scenario.advance_tick());
@@ -47,8 +47,8 @@ fn the_same_seed_gives_the_same_datagrams_and_another_gives_others() {
 #[test]
 fn a_decoder_reads_the_records_and_notices_that_the_truth_names() {
     let episodes = EpisodeKind::ALL.map(episode);
-    let (sent, truth) = run(7, &episodes, 12);
-    let (mut sums, mut damaged) = (RecordSums::default(), 0);
+    let (sent, truth) = run(7, &episodes, 20);
+    let (mut sums, mut damaged, mut interfaces) = (RecordSums::default(), 0, BTreeSet::new());
     for exported in decode_exports(&sent) {
         match exported {
             Exported::Flow(record) => {
@@ -58,6 +58,9 @@ fn a_decoder_reads_the_records_and_notices_that_the_truth_names() {
                 sums.bytes += record.bytes;
             }
             Exported::Drop(_) => damaged += 1,
+            Exported::Interface(reading) => {
+                interfaces.insert((reading.exporter, reading.interface));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -65,6 +68,7 @@ fn a_decoder_reads_the_records_and_notices_that_the_truth_names() {
     let noticed = truth.drops.iter().filter(|((_, reason), _)| reason.is_sflow());
     assert_eq!(damaged, noticed.map(|(_, count)| count).sum::<u64>());
     assert!(damaged > 0);
+    assert_eq!(interfaces.len(), 64, "both ends of each link");
 }
 
 #[test]
@@ -95,7 +99,7 @@ fn a_parser_reads_the_reports_that_the_truth_names() {
 #[test]
 fn each_episode_leaves_its_mark() {
     for kind in EpisodeKind::ALL {
-        let (episodes, seconds) = ([episode(kind)], 12);
+        let (episodes, seconds) = ([episode(kind)], if kind.is_brief() { 12 } else { 40 });
         let (sent, truth) = run(5, &episodes, seconds);
         let (quiet, before) = run(5, &[], seconds);
         let records = truth.of_episodes[0];
@@ -111,7 +115,11 @@ fn each_episode_leaves_its_mark() {
             EpisodeKind::DeniedTraffic => records.packets == 800,
             EpisodeKind::FlappingPath => truth.tracked_paths.len() == 2 && before.tracked_paths.len() == 1,
             EpisodeKind::Microburst => truth.int_reports > before.int_reports,
-            EpisodeKind::SlowHop | EpisodeKind::RoutingLoop => sent != quiet,
+            EpisodeKind::UnusualLoad => (240_000_000..240_036_000).contains(&records.bytes),
+            EpisodeKind::SlowHop
+            | EpisodeKind::RoutingLoop
+            | EpisodeKind::FullInterface
+            | EpisodeKind::BadCable => sent != quiet,
             EpisodeKind::DeadExporter => truth.all.records + 10 < before.all.records,
         };
         assert!(is_marked, "{kind:?}: {truth:?}, without it {before:?}");

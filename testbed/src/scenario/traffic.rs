@@ -225,6 +225,14 @@ impl Draws {
                 let rate = episode.scale(920e6) / 8.0;
                 begun.push(LiveFlow::new(flow, now, (rate * seconds) as u64, FULL_PACKET, rate));
             }
+            EpisodeKind::UnusualLoad if is_start => {
+                let rate = episode.scale(240e6) / 8.0 / 24.0;
+                for n in 1..=24 {
+                    let client = (Ipv4Addr::new(203, 0, 113, n), self.client_port());
+                    let flow = flow_between(client, (victim, 873), TCP);
+                    begun.push(LiveFlow::new(flow, now, (rate * seconds) as u64, FULL_PACKET, rate));
+                }
+            }
             EpisodeKind::DeniedTraffic if is_start => {
                 let flow = flow_between((source, self.client_port()), (victim, 445), TCP);
                 let rate = episode.scale(100.0) * FULL_PACKET as f64;

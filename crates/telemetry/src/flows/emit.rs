@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to_mapped_address};
 use dta_proto::key::Flow;
+use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts};
 
 /// Number and length of each field that [`encode_record`] writes of an IPv4 flow.
 pub const FIELDS: [(u16, u16); 9] =
@@ -126,11 +127,26 @@ pub fn sflow_header_record(protocol: u32, bytes: &[u8]) -> Vec<u8> {
     sflow_item(1, [encode_u32_words(&[protocol, len + 4, 4, len]), bytes.to_vec()].concat())
 }
 
-/// The record of sFlow that has the counters of an interface.
+/// The record of sFlow that has these bytes of an interface, and 9 of all else.
 pub fn if_counters(index: u32, speed: u64, out_octets: u64) -> Vec<u8> {
+    let mut counts = InterfaceCounter::ALL.map(|_| Some(9));
+    counts[InterfaceCounter::OutOctets as usize] = Some(out_octets);
+    interface_counters(index, speed, &counts)
+}
+
+/// The record of sFlow that has the counters of an interface.
+pub fn interface_counters(index: u32, speed: u64, counts: &InterfaceCounts) -> Vec<u8> {
     let long = |number: u64| [(number >> 32) as u32, number as u32];
-    let [speed, out_octets] = [speed, out_octets].map(long);
-    let words = [&[index, 6][..], &speed, &[1, 3, 0, 9, 9, 9, 9, 9, 9, 9], &out_octets, &[9; 6]].concat();
+    // An Ethernet in both directions, which is up.
+    let mut words = [&[index, 6][..], &long(speed), &[1, 3]].concat();
+    for (counter, count) in InterfaceCounter::ALL.into_iter().zip(counts) {
+        match counter.is_64_bit() {
+            true => words.extend(long(count.unwrap_or(u64::MAX))),
+            false => words.push(count.map_or(u32::MAX, |count| count as u32)),
+        }
+    }
+    // It is not promiscuous.
+    words.push(2);
     sflow_item(1, encode_u32_words(&words))
 }
 
