@@ -23,7 +23,7 @@ use super::reading::{Reading, ReadingKind};
 use super::rule::{Condition, Quantity, Rule, label_name};
 use super::sketch::STANDARD_ERROR;
 use super::source::{Entry, Source, describe_value, event_to_entry};
-use super::tally::{Tallied, WindowTally, WindowValue};
+use super::tally::{GroupValues, Tallied, WindowTally, WindowValue};
 
 /// Most findings of an evaluation, those with the greatest values first.
 pub(super) const MAX_FINDINGS: usize = 1000;
@@ -31,8 +31,12 @@ pub(super) const MAX_FINDINGS: usize = 1000;
 const LEAST_WINDOWS: u32 = 3;
 
 /// Columns by whose value tallies are found, the most selective first.
-const INDEXED_COLUMNS: [&str; 8] =
-    ["dst", "src", "dst-port", "src-port", "switch", "exporter", "tcp-flags", "protocol"];
+const INDEXED_COLUMNS: [&str; 6] = ["dst", "src", "dst-port", "src-port", "switch", "exporter"];
+/// Most columns of a byte that make a class of entries: there are no more.
+const MAX_CLASS_COLUMNS: usize = 8;
+/// Most conditions that are kept for classes of entries, and how many classes there may be in any case.
+const MAX_CLASS_CONDITIONS: usize = 1 << 16;
+const LEAST_CLASSES: usize = 64;
 
 /// A clock that is set back by no more is waited for, in nanoseconds.
 const MAX_WAIT_FOR_CLOCK: u64 = 60_000_000_000;
@@ -102,37 +106,74 @@ struct CounterSums {
     no_room: u64,
 }
 
-type TalliesByValue = HashMap<u128, Vec<usize>, RandomState>;
+/// Numbers of tallies, and conditions that entries must fulfil.
+type FilteredTallies = Vec<(usize, FlowFilter)>;
 
-/// The numbers of tallies that an entry may concern.
+/// The numbers of tallies whose conditions an entry fulfils. Few classes of entries differ in columns of a byte, as
+/// protocols and flags of TCP: what is left of conditions in a class is worked out when its first entry comes.
 #[derive(Debug, Default)]
 struct TallyIndex {
-    by_value: Vec<(&'static Column, TalliesByValue)>,
-    others: Vec<usize>,
+    by_value: Vec<(&'static Column, HashMap<u128, FilteredTallies, RandomState>)>,
+    others: FilteredTallies,
+    /// Columns of a byte in the conditions of the others.
+    class_columns: Vec<&'static Column>,
+    /// The others that may concern an entry, by the values of these columns.
+    classes: HashMap<u64, FilteredTallies, RandomState>,
 }
 
 impl TallyIndex {
     fn add_tally(&mut self, number: usize, source: Source, filter: &FlowFilter) {
+        let filtered = (number, filter.clone());
         let indexed = INDEXED_COLUMNS.iter().filter_map(|name| source.column(name));
         let Some((column, value)) =
             indexed.filter_map(|column| Some((column, filter.required_value(column)?))).next()
         else {
-            return self.others.push(number);
+            for column in filter.columns() {
+                let is_new = column.kind.width() == 1 && !self.class_columns.contains(&column);
+                if is_new && self.class_columns.len() < MAX_CLASS_COLUMNS {
+                    self.class_columns.push(column);
+                }
+            }
+            return self.others.push(filtered);
         };
         let place = self.by_value.iter().position(|(of, _)| *of == column).unwrap_or_else(|| {
             self.by_value.push((column, HashMap::default()));
             self.by_value.len() - 1
         });
-        self.by_value[place].1.entry(value).or_default().push(number);
+        self.by_value[place].1.entry(value).or_default().push(filtered);
     }
 
     #[inline]
-    fn for_each(&self, entry: &Entry, mut with: impl FnMut(usize)) {
+    fn for_each(&mut self, entry: &Entry, mut with: impl FnMut(usize)) {
+        let mut with_included = |tallies: &FilteredTallies| {
+            let included = tallies.iter().filter(|(_, filter)| filter.includes(entry));
+            included.for_each(|(number, _)| with(*number));
+        };
         for (column, tallies) in &self.by_value {
-            let found = tallies.get(&column.read_value(entry));
-            found.into_iter().flatten().for_each(|number| with(*number));
+            tallies.get(&column.read_value(entry)).into_iter().for_each(&mut with_included);
         }
-        self.others.iter().for_each(|number| with(*number));
+        let class =
+            self.class_columns.iter().fold(0, |class, column| class << 8 | u64::from(entry[column.offset]));
+        match self.classes.get(&class) {
+            Some(tallies) => with_included(tallies),
+            None => with_included(self.begin_class(class, entry)),
+        }
+    }
+
+    /// Works out what is left of the conditions of the others for entries of a class.
+    #[cold]
+    fn begin_class(&mut self, class: u64, entry: &Entry) -> &FilteredTallies {
+        let most = (MAX_CLASS_CONDITIONS / self.others.len().max(1)).max(LEAST_CLASSES);
+        if self.classes.len() >= most {
+            self.classes.clear();
+        }
+        let is_known = |column: &Column| self.class_columns.contains(&column);
+        let left = self
+            .others
+            .iter()
+            .filter_map(|(number, filter)| Some((*number, filter.with_known_columns(entry, &is_known)?)));
+        let left = left.collect();
+        self.classes.entry(class).or_insert(left)
     }
 }
 
@@ -278,7 +319,7 @@ impl AlertEngine {
             counters.entries += 1;
             flow_records.for_each(entry, |number| {
                 let SharedTally { tally, started, .. } = &mut tallies[number];
-                counters.count(tally.add_entry(entry, time, now, weight), time >= *started)
+                counters.count(tally.add_included(entry, time, now, weight), time >= *started)
             });
         }
     }
@@ -290,7 +331,7 @@ impl AlertEngine {
         let Self { tallies, events, counters, .. } = self;
         counters.entries += 1;
         events[kind].for_each(&entry, |number| {
-            counters.count(tallies[number].tally.add_entry(&entry, now, now, weight), true)
+            counters.count(tallies[number].tally.add_included(&entry, now, now, weight), true)
         });
     }
 
@@ -373,20 +414,23 @@ impl AlertEngine {
         for SharedTally { key, tally, rules, started, .. } in &mut self.tallies {
             let Some(window) = tally.next_window(now) else { continue };
             let started = *started;
-            let mut values = tally.read_window(&window);
+            let may_hold = |value: &WindowValue| {
+                rules.iter().any(|index| self.rules[*index].rule.may_hold(value, now, started))
+            };
+            let mut values = tally.read_window(&window, may_hold);
             let span = tally.window_span(&window);
             let gaps = match key.source.is_read() {
                 true => [None, None, self.unread],
                 false => [self.lost, self.sampled, None],
             };
             let notes = describe_gaps(gaps, tally.count_without_room(&window), &span);
-            for index in rules {
+            for index in rules.iter() {
                 let state = &mut self.rules[*index];
                 if state.rule.group.is_empty()
                     && values.is_empty()
                     && state.rule.measure.quantity == Quantity::Sums
                 {
-                    values.insert(Box::default(), WindowValue::Sums(Default::default()));
+                    values.insert(&[], WindowValue::Sums(Default::default()));
                 }
                 let measured = measure_groups(&state.rule, &values, now, started);
                 // What came before is not known: of less than a window there is always too little.
@@ -395,13 +439,20 @@ impl AlertEngine {
                 }
                 let mut exceeding = match state.rule.condition {
                     Condition::NewHeavy { top, floor } => {
+                        let before = tally.window_before(&window);
                         // Whether a flow was there before is not known yet.
-                        if tally.window_span(&tally.window_before(&window)).start < started {
+                        if tally.window_span(&before).start < started {
                             Vec::new()
                         } else {
-                            let before = tally.read_window(&tally.window_before(&window));
-                            let before = measure_groups(&state.rule, &before, now, started);
-                            newly_heavy(measured, before, top, floor)
+                            let read_before = || {
+                                measure_groups(
+                                    &state.rule,
+                                    &tally.read_window(&before, |_| true),
+                                    now,
+                                    started,
+                                )
+                            };
+                            newly_heavy(measured, read_before, top, floor)
                         }
                     }
                     condition => state.find_exceeding(condition, measured, &span),
@@ -462,47 +513,71 @@ impl CounterSums {
     }
 }
 
-type GroupValues = HashMap<Box<[u8]>, WindowValue, foldhash::quality::RandomState>;
 /// Key, value and limit.
 type Exceeding<'a> = (&'a [u8], f64, f64);
 
-/// What the rule measures of each group; of silent ones, the seconds for which they have been silent.
-fn measure_groups<'a>(rule: &Rule, values: &'a GroupValues, now: u64, started: u64) -> Vec<(&'a [u8], f64)> {
-    let measure = &rule.measure;
-    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-    let number = |value: &WindowValue| match value {
-        WindowValue::Sums(sums) => {
-            let value = sums.value_of(measure.sum) as f64 * measure.factor;
-            Some(if measure.is_rate { value / seconds(rule.window) } else { value })
+impl Rule {
+    /// What it measures of a group; of a silent one, the seconds for which it has been silent.
+    fn measure_group(&self, value: &WindowValue, now: u64, started: u64) -> Option<f64> {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        match value {
+            WindowValue::Sums(sums) => {
+                let value = sums.value_of(self.measure.sum) as f64 * self.measure.factor;
+                Some(if self.measure.is_rate { value / seconds(self.window) } else { value })
+            }
+            WindowValue::Distinct(count, _) => Some(*count),
+            WindowValue::Number(number) => Some(*number as f64),
+            WindowValue::Seen { windows, .. } if *windows < LEAST_WINDOWS => None,
+            WindowValue::Seen { last, .. } => Some(seconds(now.saturating_sub(*last.max(&started)))),
         }
-        WindowValue::Distinct(count, _) => Some(*count),
-        WindowValue::Number(number) => Some(*number as f64),
-        WindowValue::Seen { windows, .. } if *windows < LEAST_WINDOWS => None,
-        WindowValue::Seen { last, .. } => Some(seconds(now.saturating_sub(*last.max(&started)))),
-    };
-    values.iter().filter_map(|(key, value)| Some((&**key, number(value)?))).collect()
+    }
+
+    /// Whether its condition may hold for a group, or the value is something to learn from.
+    fn may_hold(&self, value: &WindowValue, now: u64, started: u64) -> bool {
+        match self.condition {
+            Condition::Above(limit) | Condition::NewHeavy { floor: limit, .. } => {
+                self.measure_group(value, now, started).is_some_and(|value| value > limit)
+            }
+            Condition::Below(_)
+            | Condition::Baseline { .. }
+            | Condition::Percentile { .. }
+            | Condition::Silent => true,
+        }
+    }
 }
 
-/// The groups among the `top` of this window that were not among those of the window before.
+fn measure_groups<'a>(rule: &Rule, values: &GroupValues<'a>, now: u64, started: u64) -> Vec<(&'a [u8], f64)> {
+    let measure =
+        |(key, value): (&&'a [u8], &WindowValue)| Some((*key, rule.measure_group(value, now, started)?));
+    values.iter().filter_map(measure).collect()
+}
+
+/// The groups among the `top` of this window that were not among those of the window before, which is read only if some
+/// are above the floor.
 fn newly_heavy<'a>(
     mut measured: Vec<(&'a [u8], f64)>,
-    mut before: Vec<(&[u8], f64)>,
+    read_before: impl FnOnce() -> Vec<(&'a [u8], f64)>,
     top: usize,
     floor: f64,
 ) -> Vec<Exceeding<'a>> {
-    keep_largest(&mut before, top);
     keep_largest(&mut measured, top);
+    measured.retain(|(_, value)| *value > floor);
+    if measured.is_empty() {
+        return Vec::new();
+    }
+    let mut before = read_before();
+    keep_largest(&mut before, top);
     let is_new = |key: &[u8]| before.iter().all(|(of, _)| *of != key);
-    measured
-        .into_iter()
-        .filter(|(key, value)| *value > floor && is_new(key))
-        .map(|(key, value)| (key, value, floor))
-        .collect()
+    let new = measured.into_iter().filter(|(key, _)| is_new(key));
+    new.map(|(key, value)| (key, value, floor)).collect()
 }
 
+/// In any order.
 fn keep_largest(values: &mut Vec<(&[u8], f64)>, count: usize) {
-    values.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    values.truncate(count);
+    if values.len() > count {
+        values.select_nth_unstable_by(count, |a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+        values.truncate(count);
+    }
 }
 
 impl RuleState {
@@ -532,7 +607,12 @@ impl RuleState {
             Condition::Below(_) => value < limit,
             _ => value > limit,
         };
-        let exceeding = measured.iter().filter_map(|(key, value)| {
+        // What is usual takes long to work out.
+        let floor = match condition {
+            Condition::Baseline { floor, .. } | Condition::Percentile { floor, .. } => floor,
+            _ => f64::NEG_INFINITY,
+        };
+        let exceeding = measured.iter().filter(|(_, value)| *value > floor).filter_map(|(key, value)| {
             let limit = limit(key)?;
             holds(*value, limit).then_some((*key, *value, limit))
         });
@@ -560,7 +640,7 @@ impl RuleState {
     fn to_finding(
         &self,
         (key, value, limit): Exceeding<'_>,
-        values: &GroupValues,
+        values: &GroupValues<'_>,
         span: &Range<u64>,
         notes: &[String],
         names: &Names,
@@ -946,6 +1026,51 @@ mod tests {
         let mut ports: Vec<u16> = fired.iter().map(|(rule, ..)| rule[4..].parse().unwrap()).collect();
         ports.sort_unstable();
         assert_eq!(ports, (0..120).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_index_finds_what_conditions_include() {
+        let conditions = [
+            "",
+            "protocol = tcp",
+            "tcp-flags = syn and protocol = tcp",
+            "not protocol = tcp",
+            "protocol > 100 or tcp-flags < 5 and dst-port = 7",
+            "dst-port = 7 and tcp-flags = ack",
+            "dst-port > 6 and not (tcp-flags = ack and direction = egress)",
+        ];
+        let rule = |(number, condition): (usize, &&str)| {
+            format!(
+                "[[rule]]\nname = \"rule{number}\"\nwhere = \"{condition}\"\nmeasure = \"packets\"\nabove = 1\n"
+            )
+        };
+        let text: String = conditions.iter().enumerate().map(rule).collect();
+        // Those of the default set, too.
+        let mut engine = AlertEngine::new(rules(&text), Arc::new(Names::empty()), START);
+        let AlertEngine { rules, tallies, flow_records, .. } = &mut engine;
+        let mut most_classes = 0;
+        for number in 0..1u32 << 17 {
+            let record = FlowRecord {
+                protocol: number as u8,
+                tcp_flags: (number >> 8) as u8,
+                dst_port: 6 + (number % 3) as u16,
+                direction: (number >> 16) as u8,
+                ..FlowRecord::EMPTY
+            };
+            let entry = record.to_entry();
+            let mut found = Vec::new();
+            flow_records.for_each(&entry, |tally| found.push(tally));
+            found.sort_unstable();
+            let is_included = |shared: &SharedTally| {
+                let Rule { source, filter, .. } = &rules[shared.rules[0]].rule;
+                *source == Source::FlowRecords && filter.includes(&entry)
+            };
+            let included = tallies.iter().enumerate().filter(|(_, shared)| is_included(shared));
+            assert!(included.map(|(tally, _)| tally).eq(found), "{record:?}");
+            most_classes = most_classes.max(flow_records.classes.len());
+        }
+        let most = MAX_CLASS_CONDITIONS / flow_records.others.len();
+        assert!((1000..=most).contains(&most_classes), "{most_classes} of {most}");
     }
 
     #[test]

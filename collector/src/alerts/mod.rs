@@ -2,7 +2,7 @@
 //! they find.
 //!
 //! `rule` has what a configuration says, checked. `engine` takes entries and readings and finds groups for which the condition of a rule
-//! holds; `tally` has their windows and `history` their past. `board` makes alerts of findings, remembers them over restarts
+//! holds; `tally` has their windows, by group of `groups`, and `history` their past. `board` makes alerts of findings, remembers them over restarts
 //! and numbers their transitions, which `deliver` sends to receivers. But for `deliver`, none of them reads a clock or
 //! memory: `crate::server::alerts` does.
 
@@ -10,6 +10,7 @@ mod alert;
 mod board;
 pub mod deliver;
 mod engine;
+mod groups;
 mod history;
 mod reading;
 mod rule;

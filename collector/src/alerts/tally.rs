@@ -9,13 +9,13 @@
 //! about, back to the beginning of the window: a window has no more pieces of a transfer than were sent in it.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::ops::Range;
 
-use dta_proto::flow_query::{FLOW_COLUMNS, FlowFilter, FlowSums, MAX_COLUMNS};
+use dta_proto::flow_query::{FLOW_COLUMNS, FlowFilter, FlowSums};
 use dta_proto::flow_record::Column;
 use foldhash::quality::RandomState;
 
+use super::groups::{GroupTable, KeyColumns};
 use super::rule::{Condition, Quantity, Rule};
 use super::sketch::DistinctSketch;
 use super::source::{Entry, Source};
@@ -27,22 +27,36 @@ const BUCKETS: u64 = 6;
 const OPEN_BUCKETS: u64 = 2;
 /// Time after a bucket's end in which its last entries come.
 const GRACE: u64 = SECOND;
-/// Longest key: all columns that may group, exporter and direction.
-const MAX_KEY: usize = 16 * MAX_COLUMNS + 17;
 
-/// Values of the last buckets.
+/// A part of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    number: u64,
+    /// Where it is in rings.
+    place: usize,
+    /// When it begins, and when its part of [`WindowTally::window_buckets`] begins.
+    from: u64,
+    window_from: u64,
+}
+
+/// Values of the last buckets, by group. Those of a bucket lie together, as most entries are of the same one; a bucket
+/// takes memory for groups only when something comes in it.
 #[derive(Clone, Debug)]
-struct BucketRing<T>(Box<[(u64, T)]>);
+struct BucketRing<T>(Box<[Vec<(u64, T)>]>);
 
 impl<T: Clone + Default> BucketRing<T> {
     fn new(buckets: u64) -> Self {
-        BucketRing(vec![(0, T::default()); buckets as usize].into_boxed_slice())
+        BucketRing(vec![Vec::new(); buckets as usize].into_boxed_slice())
     }
 
-    /// That of a bucket; `None` if a later one has taken its place.
-    fn at_bucket(&mut self, bucket: u64) -> Option<&mut T> {
-        let place = (bucket % self.0.len() as u64) as usize;
-        let (of, value) = &mut self.0[place];
+    /// That of a group in a bucket; `None` if a later bucket has taken its place.
+    #[inline]
+    fn value_at(&mut self, Bucket { number: bucket, place, .. }: Bucket, group: usize) -> Option<&mut T> {
+        let groups = &mut self.0[place];
+        if group >= groups.len() {
+            groups.resize(group + 1, (0, T::default()));
+        }
+        let (of, value) = &mut groups[group];
         if *of > bucket {
             return None;
         }
@@ -52,33 +66,44 @@ impl<T: Clone + Default> BucketRing<T> {
         Some(value)
     }
 
-    fn values_within(&self, buckets: &Range<u64>) -> impl Iterator<Item = &T> {
-        self.0.iter().filter(|(bucket, _)| buckets.contains(bucket)).map(|(_, value)| value)
+    fn values_within(&self, buckets: &Range<u64>, group: usize) -> impl Iterator<Item = &T> {
+        let of_group = move |bucket| {
+            let place = (bucket % self.0.len() as u64) as usize;
+            self.0[place].get(group).filter(|(of, _)| *of == bucket)
+        };
+        buckets.clone().filter_map(of_group).map(|(_, value)| value)
+    }
+
+    fn retain(&mut self, is_kept: &[bool]) {
+        self.0.iter_mut().for_each(|groups| retain_by(groups, is_kept));
     }
 }
 
 impl BucketRing<FlowSums> {
-    /// Adds what was counted in the `covered` nanoseconds before `time`: bytes and packets to each bucket by its share of
-    /// them, but not to those before the window that ends with the bucket of `time`, which has the record itself. `None` if
-    /// a later bucket has taken its place.
+    /// Adds what was counted in this time, at whose end is the newest bucket: bytes and packets to each bucket by its share
+    /// of them, but not to those before the window that ends with the newest, which has the record itself. `None` if a
+    /// later bucket has taken its place.
     fn add_over_time(
         &mut self,
+        group: usize,
+        newest: Bucket,
         bucket_len: u64,
         window_buckets: u64,
-        time: u64,
-        covered: u64,
+        counted: Range<u64>,
         sums: FlowSums,
     ) -> Option<()> {
-        let (began, newest) = (time.saturating_sub(covered), time / bucket_len);
-        self.at_bucket(newest)?.add(FlowSums { flows: sums.flows, ..FlowSums::default() });
-        let oldest = (newest + 1).saturating_sub(window_buckets).max(began / bucket_len);
-        for bucket in oldest..=newest {
-            let (from, to) = ((bucket * bucket_len).max(began), ((bucket + 1) * bucket_len).min(time));
+        self.value_at(newest, group)?.add(FlowSums { flows: sums.flows, ..FlowSums::default() });
+        let covered = counted.end - counted.start;
+        let oldest = (newest.number + 1).saturating_sub(window_buckets).max(counted.start / bucket_len);
+        for number in oldest..=newest.number {
+            let from = (number * bucket_len).max(counted.start);
+            let to = ((number + 1) * bucket_len).min(counted.end);
             let until = |count: u64, moment: u64| {
-                (u128::from(count) * u128::from(moment - began) / u128::from(covered)) as u64
+                (u128::from(count) * u128::from(moment - counted.start) / u128::from(covered)) as u64
             };
             let share = |count: u64| until(count, to) - until(count, from);
-            if let Some(of_bucket) = self.at_bucket(bucket) {
+            let place = (number % self.0.len() as u64) as usize;
+            if let Some(of_bucket) = self.value_at(Bucket { number, place, ..newest }, group) {
                 let (bytes, packets) = (share(sums.bytes), share(sums.packets));
                 of_bucket.add(FlowSums { bytes, packets, flows: 0 });
             }
@@ -96,20 +121,21 @@ fn covered_time(lifetime: [&Column; 2], entry: &Entry, time: u64, last: u64) -> 
     lasted.min(since_last)
 }
 
+/// Keeps what is marked so.
+fn retain_by<T>(values: &mut Vec<T>, is_kept: &[bool]) {
+    let mut is_kept = is_kept.iter();
+    values.retain(|_| is_kept.next().is_some_and(|is_kept| *is_kept));
+}
+
+/// What came, by group.
 #[derive(Clone, Debug)]
 enum GroupCells {
     Sums(BucketRing<FlowSums>),
     Distinct(BucketRing<DistinctSketch>),
     Largest(BucketRing<Option<u64>>),
-    Latest(u64),
-    Seen { windows: u32 },
-}
-
-#[derive(Clone, Debug)]
-struct Group {
-    cells: GroupCells,
-    /// The time of the newest entry.
-    last: u64,
+    Latest(Vec<u64>),
+    /// In how many windows something came.
+    Seen(Vec<u32>),
 }
 
 /// What came in a window.
@@ -139,13 +165,15 @@ pub(super) enum Tallied {
 pub(super) struct WindowTally {
     source: Source,
     filter: FlowFilter,
-    /// Where the columns of a key are in an entry: their starts and lengths.
-    key_parts: Vec<(usize, usize)>,
+    groups: GroupTable,
+    max_groups: usize,
     /// Bytes of the group in a key; behind them are exporter and direction, if sums are apart by them.
     group_len: usize,
     quantity: Quantity,
-    /// Where the columns of the quantity are.
-    measured: Vec<&'static Column>,
+    /// What must differ to be counted.
+    distinct: KeyColumns,
+    /// The column of a quantity that is a number.
+    number: Option<&'static Column>,
     /// Start and end of a record, if a group is one flow: its records follow each other.
     lifetime: Option<[&'static Column; 2]>,
     /// Nanoseconds.
@@ -155,14 +183,20 @@ pub(super) struct WindowTally {
     kept_buckets: u64,
     /// How long a group stays without entries.
     keep: u64,
-    groups: HashMap<Box<[u8]>, Group, RandomState>,
-    max_groups: usize,
+    /// That of the last entry.
+    last_bucket: Bucket,
+    /// The times of the newest entries, by group.
+    last: Vec<u64>,
+    cells: GroupCells,
     /// Of different values.
     hasher: RandomState,
-    /// Entries in no group.
+    /// Entries in no group: one number for each bucket.
     no_room: BucketRing<u64>,
     evaluated: u64,
 }
+
+/// The values of groups, by key.
+pub(super) type GroupValues<'a> = HashMap<&'a [u8], WindowValue, RandomState>;
 
 /// For how long a group is missed that fell silent.
 const KEEP_SEEN: u64 = 24 * 3600 * SECOND;
@@ -173,19 +207,17 @@ impl WindowTally {
         let bucket = rule.window / window_buckets;
         let windows = if matches!(rule.condition, Condition::NewHeavy { .. }) { 2 } else { 1 };
         let kept_buckets = windows * window_buckets + OPEN_BUCKETS;
-        let part = |column: &&Column| (column.offset, column.kind.width());
-        let mut key_parts: Vec<_> = rule.group.iter().map(|column| part(&&**column)).collect();
-        let group_len = key_parts.iter().map(|(_, len)| len).sum();
+        let mut key: Vec<&'static Column> = rule.group.clone();
+        let group_len = key.iter().map(|column| column.kind.width()).sum();
         if rule.source == Source::FlowRecords && rule.measure.quantity == Quantity::Sums {
             let observer = ["exporter", "direction"].map(|name| rule.source.column(name));
-            let apart = observer.iter().flatten().filter(|column| !rule.group.contains(column));
-            key_parts.extend(apart.map(part));
+            key.extend(observer.into_iter().flatten().filter(|column| !rule.group.contains(column)));
         }
         let column = |name: &&'static str| rule.source.column(name);
-        let measured = match &rule.measure.quantity {
-            Quantity::Distinct(names) => names.iter().filter_map(column).collect(),
-            Quantity::Latest(name) | Quantity::Largest(name) => column(name).into_iter().collect(),
-            Quantity::Sums | Quantity::Seen => Vec::new(),
+        let (distinct, number) = match &rule.measure.quantity {
+            Quantity::Distinct(names) => (names.iter().filter_map(column).collect(), None),
+            Quantity::Latest(name) | Quantity::Largest(name) => (Vec::new(), column(name)),
+            Quantity::Sums | Quantity::Seen => (Vec::new(), None),
         };
         let is_one_flow = rule.source == Source::FlowRecords
             && FLOW_COLUMNS.iter().all(|column| rule.group.iter().any(|of| of.name == column.name));
@@ -198,17 +230,20 @@ impl WindowTally {
         WindowTally {
             source: rule.source,
             filter: rule.filter.clone(),
-            key_parts,
+            groups: GroupTable::new(KeyColumns::new(key)),
+            max_groups: rule.max_groups,
             group_len,
             quantity: rule.measure.quantity.clone(),
-            measured,
+            distinct: KeyColumns::new(distinct),
+            number,
             lifetime: is_one_flow.then_some(lifetime).and_then(|[start, end]| Some([start?, end?])),
             bucket,
             window_buckets,
             kept_buckets,
             keep,
-            groups: HashMap::default(),
-            max_groups: rule.max_groups,
+            last_bucket: Bucket::default(),
+            last: Vec::new(),
+            cells: GroupCells::new(&rule.measure.quantity, kept_buckets),
             hasher: RandomState::default(),
             no_room: BucketRing::new(kept_buckets),
             evaluated: 0,
@@ -252,95 +287,93 @@ impl WindowTally {
         self.no_room = BucketRing::new(self.kept_buckets);
         if !self.is_lasting() {
             self.groups.clear();
+            self.last.clear();
+            self.cells = GroupCells::new(&self.quantity, self.kept_buckets);
         }
-        for group in self.groups.values_mut() {
-            group.last = group.last.saturating_sub(by).min(now);
+        self.last.iter_mut().for_each(|last| *last = last.saturating_sub(by).min(now));
+    }
+
+    /// Adds an entry of this time, which stands for so many, if it fulfils the condition.
+    pub(super) fn add_entry(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
+        match self.filter.includes(entry) {
+            true => self.add_included(entry, time, now, weight),
+            false => Tallied::NotIncluded,
         }
     }
 
-    /// Adds an entry of this time, which stands for so many.
+    /// The same with an entry that is known to fulfil the condition.
     #[inline]
-    pub(super) fn add_entry(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
-        if !self.filter.includes(entry) {
-            return Tallied::NotIncluded;
-        }
+    pub(super) fn add_included(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
         if time + self.keep < now {
             return Tallied::TooLate;
         }
-        let mut key = [0; MAX_KEY];
-        let mut len = 0;
-        for (from, part) in &self.key_parts {
-            key[len..len + part].copy_from_slice(&entry[*from..from + part]);
-            len += part;
-        }
-        let key = &key[..len];
-        let bucket = time / self.bucket;
-        let is_full = self.groups.len() >= self.max_groups;
-        let group = match self.groups.get_mut(key) {
-            Some(group) => group,
-            None if is_full => {
-                if let Some(count) = self.no_room.at_bucket(bucket) {
+        let bucket = self.bucket_at(time);
+        let group = match self.groups.find(entry) {
+            Ok(group) => group,
+            Err(_) if self.groups.len() >= self.max_groups => {
+                if let Some(count) = self.no_room.value_at(bucket, 0) {
                     *count += weight;
                 }
                 return Tallied::NoRoom;
             }
-            None => {
-                let group = Group { cells: self.new_cells(), last: 0 };
-                self.groups.entry(key.into()).or_insert(group)
+            Err(key) => {
+                self.last.push(0);
+                self.cells.push_group();
+                self.groups.add(key, entry)
             }
         };
-        let number = || self.measured.first().map_or(0, |column| column.read_value(entry) as u64);
-        let is_added = match &mut group.cells {
+        let number = || self.number.map_or(0, |column| column.read_value(entry) as u64);
+        let last = &mut self.last[group];
+        let is_added = match &mut self.cells {
             GroupCells::Sums(ring) => {
                 let FlowSums { bytes, packets, flows } = self.source.sums_of_entry(entry);
                 let times = |count: u64| count.saturating_mul(weight);
                 let sums = FlowSums { bytes: times(bytes), packets: times(packets), flows: times(flows) };
-                let covered =
-                    self.lifetime.map_or(0, |lifetime| covered_time(lifetime, entry, time, group.last));
+                let covered = self.lifetime.map_or(0, |lifetime| covered_time(lifetime, entry, time, *last));
                 match covered {
-                    0 => ring.at_bucket(bucket).map(|of_bucket| of_bucket.add(sums)),
-                    _ => ring.add_over_time(self.bucket, self.window_buckets, time, covered, sums),
+                    0 => ring.value_at(bucket, group).map(|of_bucket| of_bucket.add(sums)),
+                    _ => {
+                        let counted = time.saturating_sub(covered)..time;
+                        ring.add_over_time(group, bucket, self.bucket, self.window_buckets, counted, sums)
+                    }
                 }
             }
-            GroupCells::Distinct(ring) => ring.at_bucket(bucket).map(|sketch| {
-                let mut value = [0; MAX_KEY];
-                let mut len = 0;
-                for column in &self.measured {
-                    let part = column.kind.width();
-                    value[len..len + part].copy_from_slice(&entry[column.offset..column.offset + part]);
-                    len += part;
-                }
-                sketch.insert(self.hasher.hash_one(&value[..len]));
-            }),
+            GroupCells::Distinct(ring) => ring
+                .value_at(bucket, group)
+                .map(|sketch| sketch.insert(self.distinct.hash_key(&self.hasher, entry))),
             GroupCells::Largest(ring) => {
-                ring.at_bucket(bucket).map(|largest| *largest = (*largest).max(Some(number())))
+                ring.value_at(bucket, group).map(|largest| *largest = (*largest).max(Some(number())))
             }
-            GroupCells::Latest(value) => {
-                if time >= group.last {
-                    *value = number();
+            GroupCells::Latest(values) => {
+                if time >= *last {
+                    values[group] = number();
                 }
                 Some(())
             }
-            GroupCells::Seen { windows } => {
-                let window = self.bucket * self.window_buckets;
-                if time / window > group.last / window {
-                    *windows = windows.saturating_add(1);
+            GroupCells::Seen(windows) => {
+                if *last < bucket.window_from {
+                    windows[group] = windows[group].saturating_add(1);
                 }
                 Some(())
             }
         };
-        group.last = group.last.max(time);
+        *last = time.max(*last);
         if is_added.is_some() { Tallied::Added } else { Tallied::TooLate }
     }
 
-    fn new_cells(&self) -> GroupCells {
-        match self.quantity {
-            Quantity::Sums => GroupCells::Sums(BucketRing::new(self.kept_buckets)),
-            Quantity::Distinct(_) => GroupCells::Distinct(BucketRing::new(self.kept_buckets)),
-            Quantity::Largest(_) => GroupCells::Largest(BucketRing::new(self.kept_buckets)),
-            Quantity::Latest(_) => GroupCells::Latest(0),
-            Quantity::Seen => GroupCells::Seen { windows: 0 },
+    /// The bucket of a time: mostly that of the entry before, which saves divisions.
+    #[inline]
+    fn bucket_at(&mut self, time: u64) -> Bucket {
+        if time.wrapping_sub(self.last_bucket.from) >= self.bucket {
+            let number = time / self.bucket;
+            self.last_bucket = Bucket {
+                number,
+                place: (number % self.kept_buckets) as usize,
+                from: number * self.bucket,
+                window_from: number / self.window_buckets * self.window_buckets * self.bucket,
+            };
         }
+        self.last_bucket
     }
 
     /// The buckets of the window that is over by now, if that is a later one than when this was last asked. Forgets
@@ -351,8 +384,12 @@ impl WindowTally {
             return None;
         }
         self.evaluated = end;
-        let keep = self.keep;
-        self.groups.retain(|_, group| group.last + keep >= now);
+        let is_kept: Vec<bool> = self.last.iter().map(|last| last + self.keep >= now).collect();
+        if is_kept.contains(&false) {
+            self.groups.retain(&is_kept);
+            retain_by(&mut self.last, &is_kept);
+            self.cells.retain(&is_kept);
+        }
         Some(end.saturating_sub(self.window_buckets)..end)
     }
 
@@ -368,48 +405,85 @@ impl WindowTally {
 
     /// Entries of a window that are in no group.
     pub(super) fn count_without_room(&self, window: &Range<u64>) -> u64 {
-        self.no_room.values_within(window).sum()
+        self.no_room.values_within(window, 0).sum()
     }
 
-    /// The groups of a window: their keys, and what came.
-    pub(super) fn read_window(&self, window: &Range<u64>) -> HashMap<Box<[u8]>, WindowValue, RandomState> {
-        let mut values: HashMap<Box<[u8]>, WindowValue, RandomState> = HashMap::default();
-        for (key, group) in &self.groups {
-            let Some(value) = group.value_within(window) else { continue };
-            match (values.get_mut(&key[..self.group_len]), value) {
+    /// The groups of a window: their keys, and what came. Left out may be those without a value that is wanted; if one is
+    /// wanted, so must be what is greater.
+    pub(super) fn read_window(
+        &self,
+        window: &Range<u64>,
+        is_wanted: impl Fn(&WindowValue) -> bool,
+    ) -> GroupValues<'_> {
+        let mut values = GroupValues::default();
+        for group in 0..self.groups.len() {
+            let Some(value) = self.value_within(window, group).filter(&is_wanted) else { continue };
+            let key = &self.groups.key(group)[..self.group_len];
+            match (values.get_mut(key), value) {
                 // Seen by another exporter, or in the other direction.
                 (Some(WindowValue::Sums(greatest)), WindowValue::Sums(sums)) => {
                     greatest.bytes = greatest.bytes.max(sums.bytes);
                     greatest.packets = greatest.packets.max(sums.packets);
                     greatest.flows = greatest.flows.max(sums.flows);
                 }
-                (_, value) => _ = values.insert(key[..self.group_len].into(), value),
+                (_, value) => _ = values.insert(key, value),
             }
         }
         values
     }
-}
 
-impl Group {
-    /// `None` if nothing came.
-    fn value_within(&self, window: &Range<u64>) -> Option<WindowValue> {
+    /// What came of a group; `None` if nothing came.
+    fn value_within(&self, window: &Range<u64>, group: usize) -> Option<WindowValue> {
         match &self.cells {
             GroupCells::Sums(ring) => {
                 let mut all = FlowSums::default();
-                ring.values_within(window).for_each(|sums| all.add(*sums));
+                ring.values_within(window, group).for_each(|sums| all.add(*sums));
                 (all != FlowSums::default()).then_some(WindowValue::Sums(all))
             }
             GroupCells::Distinct(ring) => {
                 let mut all = DistinctSketch::default();
-                ring.values_within(window).for_each(|sketch| all.unite(sketch));
+                ring.values_within(window, group).for_each(|sketch| all.unite(sketch));
                 let count = all.estimate();
                 (count > 0.0).then(|| WindowValue::Distinct(count, all.is_exact()))
             }
             GroupCells::Largest(ring) => {
-                ring.values_within(window).copied().flatten().max().map(WindowValue::Number)
+                ring.values_within(window, group).copied().flatten().max().map(WindowValue::Number)
             }
-            GroupCells::Latest(value) => Some(WindowValue::Number(*value)),
-            GroupCells::Seen { windows } => Some(WindowValue::Seen { last: self.last, windows: *windows }),
+            GroupCells::Latest(values) => Some(WindowValue::Number(values[group])),
+            GroupCells::Seen(windows) => {
+                Some(WindowValue::Seen { last: self.last[group], windows: windows[group] })
+            }
+        }
+    }
+}
+
+impl GroupCells {
+    fn new(quantity: &Quantity, buckets: u64) -> GroupCells {
+        match quantity {
+            Quantity::Sums => GroupCells::Sums(BucketRing::new(buckets)),
+            Quantity::Distinct(_) => GroupCells::Distinct(BucketRing::new(buckets)),
+            Quantity::Largest(_) => GroupCells::Largest(BucketRing::new(buckets)),
+            Quantity::Latest(_) => GroupCells::Latest(Vec::new()),
+            Quantity::Seen => GroupCells::Seen(Vec::new()),
+        }
+    }
+
+    fn push_group(&mut self) {
+        match self {
+            // Rings take memory when something comes.
+            GroupCells::Sums(_) | GroupCells::Distinct(_) | GroupCells::Largest(_) => {}
+            GroupCells::Latest(values) => values.push(0),
+            GroupCells::Seen(windows) => windows.push(0),
+        }
+    }
+
+    fn retain(&mut self, is_kept: &[bool]) {
+        match self {
+            GroupCells::Sums(ring) => ring.retain(is_kept),
+            GroupCells::Distinct(ring) => ring.retain(is_kept),
+            GroupCells::Largest(ring) => ring.retain(is_kept),
+            GroupCells::Latest(values) => retain_by(values, is_kept),
+            GroupCells::Seen(windows) => retain_by(windows, is_kept),
         }
     }
 }
@@ -490,7 +564,7 @@ mod tests {
                         sources.entry(dst).or_default().insert(src);
                         largest = largest.max(Some(record.bytes));
                     }
-                    let values = tally.read_window(&window);
+                    let values = tally.read_window(&window, |_| true);
                     let of = |dst: u8| values.get(&address(dst).octets()[..]).cloned();
                     match rule.measure.quantity {
                         Quantity::Sums => for dst in 0..4 {
@@ -543,7 +617,7 @@ mod tests {
                     (piece, pieces) = (until, pieces + 1);
                 }
                 let Some(window) = tally.next_window(now * MILLISECOND) else { continue };
-                for value in tally.read_window(&window).into_values() {
+                for value in tally.read_window(&window, |_| true).into_values() {
                     let WindowValue::Sums(sums) = value else { unreachable!() };
                     most = most.max(sums.bytes);
                 }
@@ -566,14 +640,57 @@ mod tests {
         assert_eq!(added.iter().filter(|outcome| **outcome == Tallied::Added).count(), 50);
         assert_eq!(added[59], Tallied::NoRoom);
         let window = tally.next_window(start + 30 * SECOND).unwrap();
-        assert_eq!((tally.read_window(&window).len(), tally.count_without_room(&window)), (50, 40));
+        assert_eq!((tally.read_window(&window, |_| true).len(), tally.count_without_room(&window)), (50, 40));
         let sums = FlowSums { bytes: 4, packets: 0, flows: 4 };
-        assert!(tally.read_window(&window).values().all(|value| *value == WindowValue::Sums(sums)));
+        assert!(tally.read_window(&window, |_| true).values().all(|value| *value == WindowValue::Sums(sums)));
         assert_eq!(tally.next_window(start + 30 * SECOND + 1), None);
         let later = start + 200 * SECOND;
         let window = tally.next_window(later).unwrap();
-        assert_eq!(tally.read_window(&window).len(), 0);
+        assert_eq!(tally.read_window(&window, |_| true).len(), 0);
         assert_eq!(tally.add_entry(&entry(1), start, later, 1), Tallied::TooLate);
         assert_eq!(tally.add_entry(&entry(59), later, later, 1), Tallied::Added, "there is room again");
+    }
+
+    #[test]
+    fn a_new_group_has_nothing_of_the_one_that_was_forgotten() {
+        let start = 1_000_002 * SECOND;
+        for measure in ["bytes", "distinct src", "largest bytes", "latest bytes", ""] {
+            let mut rule = parse_rule(if measure.is_empty() { "bytes" } else { measure }, "dst", "6s");
+            if measure.is_empty() {
+                rule.measure.quantity = Quantity::Seen;
+            }
+            let mut tally = WindowTally::new(&rule);
+            let add = |tally: &mut WindowTally, dst: u8, src: u8, at: u64| {
+                let entry = FlowRecord {
+                    dst: address(dst),
+                    src: address(src),
+                    bytes: src.into(),
+                    ..FlowRecord::EMPTY
+                };
+                tally.add_entry(&entry.to_entry(), at, at, 1)
+            };
+            for second in 0..12 {
+                add(&mut tally, 1, 90 + second as u8, start + second * SECOND);
+            }
+            // In the same places of the ring.
+            let later = start + 8 * 100_000 * SECOND;
+            tally.next_window(later);
+            assert_eq!(tally.groups.len(), 0, "{measure}");
+            add(&mut tally, 2, 5, later + SECOND);
+            let window = tally.next_window(later + 3 * SECOND).unwrap();
+            let expected = match rule.measure.quantity {
+                Quantity::Sums => WindowValue::Sums(FlowSums { bytes: 5, packets: 0, flows: 1 }),
+                Quantity::Distinct(_) => WindowValue::Distinct(1.0, true),
+                Quantity::Largest(_) | Quantity::Latest(_) => WindowValue::Number(5),
+                Quantity::Seen => WindowValue::Seen { last: later + SECOND, windows: 1 },
+            };
+            let key = address(2).octets();
+            assert_eq!(
+                tally.read_window(&window, |_| true),
+                GroupValues::from_iter([(&key[..], expected)]),
+                "{measure}"
+            );
+            assert_eq!(tally.last.len(), 1, "{measure}: only the new one is left");
+        }
     }
 }

@@ -55,6 +55,12 @@ enum Operator {
     AtLeast,
 }
 
+/// What is left of a condition where the values of some columns are known.
+enum Remainder {
+    Decided(bool),
+    Open(Condition),
+}
+
 /// What is wrong with a condition, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
@@ -162,6 +168,28 @@ impl FlowFilter {
         self.parts.iter().find_map(|condition| condition.required_value(column))
     }
 
+    /// The columns in it.
+    pub fn columns(&self) -> Vec<&'static Column> {
+        let mut columns = Vec::new();
+        self.parts.iter().for_each(|condition| condition.add_columns(&mut columns));
+        columns
+    }
+
+    /// What is left of it for entries that have the same values as this one in the columns that are known: a condition on
+    /// the others. `None` if it includes none of them.
+    #[must_use]
+    pub fn with_known_columns(
+        &self,
+        entry: &[u8; ENTRY_LEN],
+        is_known: &dyn Fn(&Column) -> bool,
+    ) -> Option<FlowFilter> {
+        match join_remainders(&self.parts, true, Condition::All, entry, is_known) {
+            Remainder::Decided(is_included) => is_included.then(FlowFilter::default),
+            Remainder::Open(Condition::All(parts)) => Some(FlowFilter { parts }),
+            Remainder::Open(condition) => Some(FlowFilter { parts: vec![condition] }),
+        }
+    }
+
     /// Whether it includes an entry.
     #[inline]
     pub fn includes(&self, entry: &[u8; ENTRY_LEN]) -> bool {
@@ -173,6 +201,29 @@ impl fmt::Display for FlowFilter {
     /// The condition, to be parsed again: with addresses in place of their names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_joined(f, &self.parts, "and")
+    }
+}
+
+/// What is left of joined conditions: one of the others, such as one that does not hold of those that all must, decides.
+fn join_remainders(
+    conditions: &[Condition],
+    neutral: bool,
+    join: fn(Vec<Condition>) -> Condition,
+    entry: &[u8; ENTRY_LEN],
+    is_known: &dyn Fn(&Column) -> bool,
+) -> Remainder {
+    let mut open = Vec::new();
+    for condition in conditions {
+        match condition.remainder(entry, is_known) {
+            Remainder::Decided(holds) if holds == neutral => {}
+            Remainder::Decided(holds) => return Remainder::Decided(holds),
+            Remainder::Open(condition) => open.push(condition),
+        }
+    }
+    match open.len() {
+        0 => Remainder::Decided(neutral),
+        1 => Remainder::Open(open.remove(0)),
+        _ => Remainder::Open(join(open)),
     }
 }
 
@@ -246,6 +297,31 @@ impl Condition {
                 conditions.iter().find_map(|condition| condition.required_value(wanted))
             }
             _ => None,
+        }
+    }
+
+    fn add_columns(&self, columns: &mut Vec<&'static Column>) {
+        match self {
+            Condition::Masked { column, .. } | Condition::Compared { column, .. } => columns.push(column),
+            Condition::Not(condition) => condition.add_columns(columns),
+            Condition::All(conditions) | Condition::Any(conditions) => {
+                conditions.iter().for_each(|condition| condition.add_columns(columns));
+            }
+        }
+    }
+
+    fn remainder(&self, entry: &[u8; ENTRY_LEN], is_known: &dyn Fn(&Column) -> bool) -> Remainder {
+        match self {
+            Condition::Masked { column, .. } | Condition::Compared { column, .. } => match is_known(column) {
+                true => Remainder::Decided(self.holds(entry)),
+                false => Remainder::Open(self.clone()),
+            },
+            Condition::Not(condition) => match condition.remainder(entry, is_known) {
+                Remainder::Decided(holds) => Remainder::Decided(!holds),
+                Remainder::Open(condition) => Remainder::Open(Condition::Not(Box::new(condition))),
+            },
+            Condition::All(conditions) => join_remainders(conditions, true, Condition::All, entry, is_known),
+            Condition::Any(conditions) => join_remainders(conditions, false, Condition::Any, entry, is_known),
         }
     }
 
@@ -525,6 +601,44 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(parse(text).unwrap().required_value(port), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_condition_decides_as_all_of_it() {
+        let mut entries = Vec::new();
+        for (protocol, tcp_flags) in [(6, 0x02), (6, 0x06), (6, 0x12), (17, 0), (1, 0)] {
+            for (dst_port, packets) in [(53, 1), (53, 3), (443, 1), (60_000, 3)] {
+                let record = FlowRecord { protocol, tcp_flags, dst_port, packets, ..record() };
+                entries.push(record.to_entry());
+            }
+        }
+        let known_columns: [&dyn Fn(&Column) -> bool; 4] =
+            [&|_| false, &|_| true, &|column| column.kind.width() == 1, &|column| column.name == "dst-port"];
+        for text in [
+            "",
+            "protocol = tcp",
+            "dst-port < 443 and not tcp-flags = syn",
+            "protocol = tcp and (tcp-flags = syn or tcp-flags = 0x06) or protocol = udp and packets <= 2 and dst-port < 32768",
+            "not (protocol = tcp and (dst-port = 53 or tcp-flags != syn))",
+            "src in 10.0.0.0/8 and (protocol = udp or dst-port = 443 or packets > 1)",
+            "(protocol = tcp or packets = 1) and (protocol = udp or dst-port = 53)",
+        ] {
+            let filter = parse(text).unwrap().and_equal(&FLOW_COLUMNS[0], record().src.to_bits());
+            for (number, is_known) in known_columns.iter().enumerate() {
+                let columns = crate::flow_record::COLUMNS.iter().filter(|column| is_known(column));
+                for entry in &entries {
+                    let left = filter.with_known_columns(entry, is_known);
+                    assert!(left.iter().flat_map(FlowFilter::columns).all(|column| !is_known(column)));
+                    let is_alike = |other: &&[u8; ENTRY_LEN]| {
+                        columns.clone().all(|column| column.read_value(entry) == column.read_value(other))
+                    };
+                    for other in entries.iter().filter(is_alike) {
+                        let is_included = left.as_ref().is_some_and(|left| left.includes(other));
+                        assert_eq!(is_included, filter.includes(other), "{text}, {number}");
+                    }
+                }
+            }
         }
     }
 
