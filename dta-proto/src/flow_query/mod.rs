@@ -15,7 +15,7 @@ mod groups;
 
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv6Addr};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 pub use filter::{AddressNames, ColumnNames, FilterError, FlowFilter, address_value};
 
@@ -450,17 +450,22 @@ impl FlowTally {
         // As many as the table has rows: of shorter keys, other shards are full.
         let mut observers = GroupTable::new(OBSERVED_LEN, usize::MAX);
         observers.add_groups(self.table.iter().map(|(key, sums)| (&key[..OBSERVED_LEN], sums)));
-        let mut counting: Vec<(&[u8], u64)> = observers.iter().map(|(key, sums)| (key, sums.bytes)).collect();
-        // The first of each contest wins: most bytes, then the lowest address.
-        counting.sort_unstable_by(|(a, more), (b, less)| {
-            a[..contest_len].cmp(&b[..contest_len]).then(less.cmp(more)).then(a.cmp(b))
-        });
-        counting.dedup_by(|(a, _), (b, _)| a[..contest_len] == b[..contest_len]);
-        let counts = |key: &[u8]| counting.binary_search_by(|(winner, _)| (*winner).cmp(key)).is_ok();
+        // Most bytes win, then the lowest address.
+        let mut winners: HashMap<&[u8], (u64, Reverse<&[u8]>)> = HashMap::with_capacity(observers.len());
+        for (observer, sums) in observers.iter() {
+            let counted = (sums.bytes, Reverse(observer));
+            winners
+                .entry(&observer[..contest_len])
+                .and_modify(|winner| *winner = counted.max(*winner))
+                .or_insert(counted);
+        }
+        let counts = |observer: &[u8]| {
+            winners.get(&observer[..contest_len]).is_some_and(|(_, Reverse(winner))| *winner == observer)
+        };
         let mut kept = FlowTally::new(self.question.clone(), false);
         kept.beyond = self.beyond;
-        let winners = self.table.iter().filter(|(key, _)| counts(&key[..OBSERVED_LEN]));
-        kept.add_groups(winners.map(|(key, sums)| (&key[OBSERVED_LEN..], sums)));
+        let counted = self.table.iter().filter(|(key, _)| counts(&key[..OBSERVED_LEN]));
+        kept.add_groups(counted.map(|(key, sums)| (&key[OBSERVED_LEN..], sums)));
         kept
     }
 }
