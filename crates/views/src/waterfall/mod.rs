@@ -7,7 +7,7 @@ mod node;
 mod past;
 mod rates;
 mod stages;
-mod stored;
+pub(crate) mod stored;
 
 use dta_cli::counters::NodeCountersDocument;
 use dta_cli::number::{format_count, format_grouped};
@@ -20,7 +20,6 @@ pub use node::{WaterfallNode, ordered_nodes};
 pub use past::{OfStore, PastWaterfall, past_waterfall};
 pub use rates::Rates;
 pub use stages::{StageLoss, WaterfallStage, waterfall_stages};
-pub(crate) use stored::stored_stages;
 
 /// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
 const FEW: usize = 4;

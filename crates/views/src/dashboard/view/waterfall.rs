@@ -160,7 +160,7 @@ impl Columns {
     fn memory_lines<'a>(&self, now: &Snapshot, look: &DrawContext) -> Vec<Line<'a>> {
         let stores: Vec<StoreRow> =
             now.stores.iter().filter_map(|info| StoreRow::try_from(info.clone()).ok()).collect();
-        let stages = waterfall::stored_stages(&stores);
+        let stages = waterfall::stored::stored_stages(&stores);
         let mut lines = Vec::new();
         if !stages.is_empty() {
             lines.push(node_line("memory".to_owned(), None, look));
