@@ -84,7 +84,7 @@ demo: ## one command from report to answer; no root needed
 pictures: ## the pictures of the page in docs/pictures, from a testbed that runs; needs chromium and pngquant
 	scripts/make-pictures
 
-ebpf: ## the kernel's programs, reporter/ebpf/trace.bpf.o and crates/link/ebpf/take.bpf.o, with the pinned compiler
+ebpf: ## the kernel's programs: all committed *.bpf.o, with the pinned compiler
 	scripts/install-deps ebpf
 	scripts/build-ebpf
 

@@ -15,6 +15,11 @@ use super::ground::WireCounts;
 use super::statistics::{NodeCounters, TestbedStatistics};
 use crate::topology::{Primitive, Transport};
 
+/// The link of reports.
+const REPORTS: &str = "reporter-translator";
+/// The link of NACKs.
+const NACKS: &str = "translator-reporter";
+
 /// The frames of one link in one direction: sent there, received here, and everything known about the
 /// difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -107,6 +112,10 @@ pub struct Gaps {
     pub receive_buffer_errors: u64,
     /// Packets that the kernel dropped at `lo` during the run, of all programs: an upper limit too.
     pub loopback_dropped: u64,
+    /// Whether reports may leave in runs, of which the kernel counts each as one.
+    pub reports_in_runs: bool,
+    /// The same of frames and their answers.
+    pub frames_in_runs: bool,
     /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
     pub nic_port_closed: u64,
     /// Frames in the NIC's socket when its process was killed.
@@ -125,6 +134,19 @@ pub struct Gaps {
     pub reports_socket: u64,
     /// Reports that the kernel dropped while the translator was stopped (queue full) or dead (`NoPorts`).
     pub reports_dropped: u64,
+}
+
+impl Gaps {
+    /// The most packets of a link that the kernel counts as one.
+    fn longest_run_of(&self, link: &LinkAccount) -> u64 {
+        let has_runs = match link.name {
+            REPORTS => self.reports_in_runs,
+            // The translator sends them in runs where it can.
+            NACKS => true,
+            _ => self.frames_in_runs,
+        };
+        if has_runs { RUN_MAX as u64 } else { 1 }
+    }
 }
 
 /// Frames that reached an RDMA device's UDP port but that it did not take: all datagrams that the kernel delivered
@@ -190,10 +212,10 @@ pub fn account_links(
 ) -> [LinkAccount; 4] {
     let mut left = gaps.loopback_dropped;
     count_links(statistics, reporters, gaps).map(|link| {
-        // Each may be a run.
+        let longest_run = gaps.longest_run_of(&link);
         let missing = u64::try_from(link.unexplained()).unwrap_or(0);
-        let explained = missing.min(left * RUN_MAX as u64);
-        left -= explained.div_ceil(RUN_MAX as u64);
+        let explained = missing.min(left * longest_run);
+        left -= explained.div_ceil(longest_run);
         LinkAccount { kernel: link.kernel + explained, ..link }
     })
 }
@@ -216,7 +238,7 @@ fn count_links(statistics: &TestbedStatistics, reporters: &ReporterSide, gaps: &
     let reports_dropped =
         queue_full(lost_in(translator::REPORTS, LinkLoss::ReceiveQueue), reporters.faults.corrupted);
     let reports = LinkAccount {
-        name: "reporter-translator",
+        name: REPORTS,
         sent: reporters.faults.frames,
         corrupted_stopped: stopped(reporters.faults.corrupted),
         unsent: reporters.unsent,
@@ -230,7 +252,7 @@ fn count_links(statistics: &TestbedStatistics, reporters: &ReporterSide, gaps: &
 
     let nack_faults = faults_on(translator::NACK);
     let nacks = LinkAccount {
-        name: "translator-reporter",
+        name: NACKS,
         sent: from.get(&translator::NACKS),
         corrupted_stopped: stopped(nack_faults.corrupted),
         unsent: unsent_packets(&from, translator::REPORTS),
@@ -598,21 +620,27 @@ mod tests {
 
     #[test]
     fn what_lo_dropped_explains_missing_reports_and_frames_and_no_more() {
-        let account = |reports, frames, loopback_dropped| {
+        let account_with = |reports, frames, loopback_dropped, in_runs: [bool; 2]| {
             let translator = [("link.reports.received", reports), ("frames", 1000)];
             let all = statistics(&translator, &[("received", frames)]);
             let faults = FaultCounts { frames: 1000, ..FaultCounts::default() };
             let side = ReporterSide { faults, ..ReporterSide::default() };
-            let gaps = Gaps { loopback_dropped, ..Gaps::default() };
+            let [reports_in_runs, frames_in_runs] = in_runs;
+            let gaps = Gaps { loopback_dropped, reports_in_runs, frames_in_runs, ..Gaps::default() };
             let [reports, _, frames, _] = account_links(&all, &side, &gaps);
             [reports, frames].map(|link| (link.kernel, link.unexplained()))
         };
+        let account = |reports, frames, dropped| account_with(reports, frames, dropped, [true, true]);
         assert_eq!(account(995, 1000, 0), [(0, 5), (0, 0)]);
         assert_eq!(account(995, 1000, 7), [(5, 0), (0, 0)]);
         assert_eq!(account(995, 990, 2), [(5, 0), (10, 0)]);
         assert_eq!(account(900, 900, 3), [(100, 0), (64, 36)]);
         assert_eq!(account(900, 900, 1), [(64, 36), (0, 100)]);
         assert_eq!(account(1001, 1000, 5), [(0, -1), (0, 0)]);
+        // Without runs, each is one.
+        assert_eq!(account_with(900, 900, 90, [false, false]), [(90, 10), (0, 100)]);
+        assert_eq!(account_with(995, 900, 7, [false, true]), [(5, 0), (100, 0)]);
+        assert_eq!(account_with(900, 995, 5, [true, false]), [(100, 0), (3, 2)]);
     }
 
     #[test]

@@ -294,6 +294,8 @@ async fn run_there(
     let side = switches.reporter_side();
     gaps.receive_buffer_errors = kernel.rcvbuf_errors;
     gaps.loopback_dropped = loopback_drops()?.wrapping_sub(loopback);
+    gaps.reports_in_runs = far.is_none() && runs;
+    gaps.frames_in_runs = plan.runs && rxe.is_none() && soft_wire.is_none();
     gaps.raw_frames = soft_wire.is_some();
     if rxe.is_some() {
         gaps.wire = wire;

@@ -30,8 +30,6 @@ pub(super) struct ExportHandover {
     /// By worker; `None` for this one.
     to: Vec<Option<ToWorker>>,
     from: Vec<FromWorker>,
-    /// Which of these is next.
-    next: usize,
     in_transit: ExportsInTransit,
     /// Datagrams decoded since the last [`ExportHandover::confirm_decoded`].
     decoded: usize,
@@ -59,7 +57,6 @@ impl ExportHandover {
             own,
             to: Vec::new(),
             from: Vec::new(),
-            next: 0,
             in_transit: in_transit.clone(),
             decoded: 0,
             news: 0,
@@ -124,21 +121,19 @@ impl ExportHandover {
         self.in_transit.0[self.own].load(Ordering::Relaxed) > self.decoded
     }
 
-    /// Passes a batch to `decode` if there is one, of the other workers in turn. Returns how many datagrams it had, which are in
-    /// transit until [`ExportHandover::confirm_decoded`].
+    /// Passes a batch of each other worker to `decode`, where there is one: as many as they hand over in a turn. Returns how many
+    /// datagrams these had, which are in transit until [`ExportHandover::confirm_decoded`].
     pub(super) fn take(&mut self, mut decode: impl FnMut(&PacketBatch)) -> usize {
-        for _ in 0..self.from.len() {
-            let from = &self.from[self.next];
-            self.next = (self.next + 1) % self.from.len();
+        let mut taken = 0;
+        for from in &self.from {
             let Ok(mut batch) = from.full.try_recv() else { continue };
             decode(&batch);
-            let taken = batch.len();
-            self.decoded += taken;
+            taken += batch.len();
             batch.clear();
             let _ = from.empty.send(batch);
-            return taken;
         }
-        0
+        self.decoded += taken;
+        taken
     }
 
     /// Says that what was made of the datagrams taken so far has gone its way.
@@ -196,5 +191,20 @@ mod tests {
         assert!(receiver.is_waiting() && !in_transit.is_empty());
         assert_eq!(receiver.take(|_| ()), 1);
         assert!(receiver.is_waiting() && other.has_room());
+    }
+
+    #[test]
+    fn what_each_of_the_others_hands_over_in_a_turn_is_taken_in_a_turn() {
+        let mut all = ExportHandover::build_for_workers(4, 16, 64);
+        let (receiver, others) = all.split_first_mut().unwrap();
+        for turn in 0..2 * BATCHES {
+            for other in &mut *others {
+                assert!(other.has_room() && other.put(0, &[1]), "turn {turn}");
+                other.send();
+            }
+            assert_eq!(receiver.take(|_| ()), 3);
+            assert!(!receiver.is_waiting());
+            receiver.confirm_decoded();
+        }
     }
 }

@@ -154,9 +154,9 @@ impl FlowListeners {
         })
     }
 
-    /// Takes a batch of what other workers have handed over, and if it `accepts` datagrams, a batch from each listener. Makes primitives of
-    /// the records of this worker's exporters, and hands over datagrams of others that came by an interface's queue. Returns the
-    /// number of datagrams. Behind it comes a [`confirm_decoded`](Self::confirm_decoded).
+    /// Takes a batch of what each other worker has handed over, and if it `accepts` datagrams, a batch from each listener. Makes
+    /// primitives of the records of this worker's exporters, and hands over datagrams of others that came by an interface's queue.
+    /// Returns the number of datagrams. Behind it comes a [`confirm_decoded`](Self::confirm_decoded).
     pub(super) fn receive_exports(
         &mut self,
         now: u64,
@@ -216,9 +216,10 @@ impl FlowListeners {
         for sender in self.decoder.take_new_senders() {
             info!(%sender, "taking flow exports of a new sender");
         }
-        // What came before a change is read as before. Behind it, the places of its exporters are those of other workers.
+        // What came before a change is read as before, also what others have handed over. Behind it, the places of its exporters
+        // are those of other workers.
         self.has_others |= of_others;
-        if self.has_others && !of_others {
+        if self.has_others && !of_others && !self.is_handed_over() {
             self.decoder.keep_senders(|sender| exporter_worker(sender, &self.workers.1) == self.worker);
             self.has_others = false;
         }
@@ -237,11 +238,18 @@ impl FlowListeners {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 
     use dta_telemetry::reports::Rules;
 
     use super::*;
+
+    /// A datagram of NetFlow v5 without records.
+    const EMPTY: [u8; 24] = {
+        let mut datagram = [0; 24];
+        datagram[1] = 5;
+        datagram
+    };
 
     /// The listeners of two workers at one port, and exporters of NetFlow v5 at addresses of loopback.
     struct Exporters {
@@ -266,10 +274,26 @@ mod tests {
         /// Each exporter sends a datagram without records.
         fn send(&self) {
             for socket in &self.sockets {
-                let mut datagram = [0; 24];
-                datagram[1] = 5;
-                assert_eq!(socket.send_to(&datagram, self.to).unwrap(), datagram.len());
+                assert_eq!(socket.send_to(&EMPTY, self.to).unwrap(), EMPTY.len());
             }
+        }
+
+        fn addresses(&self) -> impl Iterator<Item = SocketAddrV4> {
+            self.sockets.iter().filter_map(|socket| match socket.local_addr().unwrap() {
+                SocketAddr::V4(address) => Some(address),
+                SocketAddr::V6(_) => None,
+            })
+        }
+
+        /// A turn of a worker.
+        fn take_at(&mut self, worker: usize) -> usize {
+            self.now += 1;
+            let worker = &mut self.workers[worker];
+            let taken = worker
+                .receive_exports(self.now, true, &mut self.telemetry, &mut PrimitiveBatch::default())
+                .unwrap();
+            worker.confirm_decoded();
+            taken
         }
 
         /// Both workers take until so many have come, and look once more; returns how many each took.
@@ -277,11 +301,8 @@ mod tests {
             let mut taken = [0; 2];
             loop {
                 let is_last = taken.iter().sum::<usize>() == expected;
-                for (worker, taken) in self.workers.iter_mut().zip(&mut taken) {
-                    self.now += 1;
-                    *taken += worker
-                        .receive_exports(self.now, true, &mut self.telemetry, &mut PrimitiveBatch::default())
-                        .unwrap();
+                for (worker, taken) in taken.iter_mut().enumerate() {
+                    *taken += self.take_at(worker);
                 }
                 if is_last {
                     return taken;
@@ -319,5 +340,34 @@ mod tests {
         exporters.send();
         assert_eq!(exporters.take(all), [first, second]);
         assert_eq!(exporters.sources(), [first as u64, second as u64]);
+    }
+
+    #[test]
+    fn exporters_keep_their_places_while_datagrams_wait_that_were_handed_over() {
+        let mut exporters = Exporters::new();
+        exporters.send();
+        let [first, second] = exporters.take(exporters.sockets.len());
+        assert!(first > 0 && second > 0, "{first} and {second}");
+        let ends = ExportHandover::build_for_workers(2, BATCH, RECEIVED);
+        exporters.workers.iter_mut().zip(ends).for_each(|(worker, end)| worker.handover = Some(end));
+        // Two batches wait at the first worker: of exporters that are its own from the change on, then of those that were.
+        exporters.workers[0].steer_to_workers(&[1, 0]).unwrap();
+        for is_own in [true, false] {
+            let mut packets = PacketBatch::default();
+            let is_wanted =
+                |from: &SocketAddrV4| (exporter_worker(IpAddr::V4(*from.ip()), &[1, 0]) == 0) == is_own;
+            for from in exporters.addresses().filter(is_wanted) {
+                packets.push_datagram(from, from, &EMPTY, 0).unwrap();
+            }
+            let handover = exporters.workers[1].handover.as_mut().unwrap();
+            assert!(handover.has_room() && packets.iter().take(BATCH).all(|packet| handover.put(0, packet)));
+            handover.send();
+        }
+        // The first batch has nothing of others, and yet the exporters of the second one keep their places until it is read.
+        exporters.take_at(0);
+        assert_eq!(exporters.sources()[0], (first + second) as u64);
+        exporters.take_at(0);
+        exporters.take_at(0);
+        assert_eq!(exporters.sources()[0], second as u64);
     }
 }

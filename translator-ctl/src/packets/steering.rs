@@ -1,8 +1,8 @@
 //! The kernel's part of steering: which worker's socket receives a datagram.
 //!
 //! It delivers each report to the worker with its reporter's window, which avoids a handover. Anything it
-//! does not understand goes to any worker, which hands it over. Flow exports it delivers by their sender, and nobody hands them
-//! over.
+//! does not understand goes to any worker, which hands it over. Flow exports it delivers by their sender, and only those that come
+//! by an interface's queues are handed over.
 
 use std::net::IpAddr;
 

@@ -206,8 +206,8 @@ impl XdpReceiver {
             let count = queues.len();
             let ReceiverQueue { memory, reader, events, last } = &mut queues[*next];
             *next = (*next + 1) % count;
-            // Uncontended: one thread reads all listeners of a queue. It reads either all of them or none, so it
-            // does no harm that the ring of one can hold all of the queue's chunks.
+            // Uncontended: one thread reads all listeners of a queue. The ring of one can hold all of the queue's chunks, so
+            // a listener that is not read for a while takes them from the others.
             let mut memory = lock(memory);
             let mut any = false;
             while !batch.is_full() {
