@@ -38,16 +38,12 @@ pub(super) fn new_cluster(cluster: &config::CollectorClusterConfig, config: &Con
     ClusterMembership::new(cluster.id(config).to_owned(), cluster.etcd.lease_duration(), with_epochs)
 }
 
-/// Joins, in a task that keeps trying while etcd cannot be reached; each view of the cluster is also given to `follow_view`.
-pub(super) fn join_cluster(
+/// Where others reach a collector of a cluster whose gRPC is at `listen`.
+pub(super) fn reachable_address(
     of: &config::CollectorClusterConfig,
     config: &Config,
     listen: SocketAddr,
-    metrics: Option<SocketAddr>,
-    device: &Device,
-    cluster: Arc<ClusterMembership>,
-    follow_view: impl Fn(&View) + Send + 'static,
-) -> anyhow::Result<MembershipHandle> {
+) -> anyhow::Result<String> {
     let address = match &of.address {
         Some(address) => address.clone(),
         None if listen.ip().is_unspecified() => bail!(
@@ -61,9 +57,22 @@ pub(super) fn join_cluster(
         None => listen.to_string(),
     };
     let is_plain = config.tls.is_none() || address.contains("://");
+    Ok(if is_plain { address } else { format!("https://{address}") })
+}
+
+/// Joins, in a task that keeps trying while etcd cannot be reached; each view of the cluster is also given to `follow_view`.
+pub(super) fn join_cluster(
+    of: &config::CollectorClusterConfig,
+    config: &Config,
+    address: String,
+    metrics: Option<SocketAddr>,
+    device: &Device,
+    cluster: Arc<ClusterMembership>,
+    follow_view: impl Fn(&View) + Send + 'static,
+) -> anyhow::Result<MembershipHandle> {
     let collector = CollectorRecord {
         metrics: metrics.and_then(|at| reachable(at, &address)).unwrap_or_default(),
-        address: if is_plain { address } else { format!("https://{address}") },
+        address,
         device: device.name.clone(),
         zone: of.zone.clone(),
         // As long as it lives: with another share of the load, it would be given other keys.

@@ -237,8 +237,12 @@ impl RunningCollector {
         let listener = Arc::new(listener);
         let health = standard::start_health(SERVICE);
         let mut metrics = CollectorMetrics::new(config, service.clone(), health.clone(), cluster.clone());
+        let reachable_address = match &config.cluster {
+            Some(of) => cluster::reachable_address(of, config, listen)?,
+            None => listen.to_string(),
+        };
         #[cfg(feature = "web")]
-        let page_members = Arc::new(web::PageMembers::new(config, listen, &service));
+        let page_members = Arc::new(web::PageMembers::new(config, reachable_address.clone(), &service));
         #[cfg(feature = "web")]
         let page = {
             let notices = metrics.own_notices();
@@ -272,7 +276,15 @@ impl RunningCollector {
         let membership = match (&config.cluster, cluster) {
             (Some(of), Some(cluster)) => {
                 let scraped = metrics.scrape_address();
-                Some(cluster::join_cluster(of, config, listen, scraped, &device, cluster, follow_view)?)
+                Some(cluster::join_cluster(
+                    of,
+                    config,
+                    reachable_address,
+                    scraped,
+                    &device,
+                    cluster,
+                    follow_view,
+                )?)
             }
             _ => None,
         };

@@ -1,6 +1,6 @@
 //! The page in the browser.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -19,59 +19,90 @@ use crate::service::CollectorService;
 
 /// Whom the page asks: this collector and, in a cluster, all others that are there.
 pub(super) struct PageMembers {
-    /// By the address where it listens.
+    /// By the address where others reach it.
     own: SpreadMember,
     /// Its id in a cluster.
     id: Option<String>,
     spread: Spread,
-    /// How the others are reached: they take this collector's certificate if their `client_ca` signed it. Locked while members
-    /// change.
-    tls: Mutex<Option<ClientTls>>,
+    /// Locked while members change.
+    connecting: Mutex<MemberConnecting>,
+}
+
+/// How the others are reached.
+struct MemberConnecting {
+    /// They take this collector's certificate if their `client_ca` signed it.
+    tls: Option<ClientTls>,
+    /// The addresses of members that could not be connected to.
+    failed: BTreeSet<String>,
 }
 
 impl PageMembers {
-    /// Of a collector whose gRPC is at `listen`.
-    pub(super) fn new(config: &Config, listen: SocketAddr, service: &CollectorService) -> PageMembers {
-        let own = SpreadMember { address: listen.to_string(), ask: Arc::new(service.clone()) };
+    /// Of a collector that others reach at this address.
+    pub(super) fn new(config: &Config, address: String, service: &CollectorService) -> PageMembers {
+        let own = SpreadMember { address, ask: Arc::new(service.clone()) };
         PageMembers {
             spread: Spread::new(vec![own.clone()]),
             id: config.cluster.as_ref().map(|cluster| cluster.id(config).to_owned()),
             own,
-            tls: Mutex::new(client_tls(config)),
+            connecting: Mutex::new(MemberConnecting { tls: client_tls(config), failed: BTreeSet::new() }),
         }
     }
 
     /// Asks those who are in a cluster by this view; connections that there were before are kept.
     pub(super) fn follow_view(&self, view: &View) {
-        let tls = self.lock_tls();
+        let mut connecting = self.lock_connecting();
         let before = self.spread.members();
-        let (own, others): (Vec<_>, Vec<_>) =
-            view.collectors.iter().partition(|(id, _)| self.id.as_ref() == Some(id));
-        // Where others reach it.
-        let address = own.first().map_or(&self.own.address, |(_, record)| &record.address);
-        let mut members = vec![SpreadMember { address: address.clone(), ask: self.own.ask.clone() }];
-        members.extend(others.into_iter().map(|(_, CollectorRecord { address, .. })| {
-            let known = before.iter().find(|member| member.address == *address).cloned();
-            known.unwrap_or_else(|| member_at(address, tls.as_ref()))
+        let others = view.collectors.iter().filter(|(id, _)| self.id.as_ref() != Some(id));
+        let mut members = vec![self.own.clone()];
+        members.extend(others.map(|(_, CollectorRecord { address, .. })| {
+            let known = before.iter().find(|member| member.address == *address);
+            connecting.member_at(address, known)
         }));
+        connecting.failed.retain(|address| members.iter().any(|member| member.address == *address));
         // The same ones keep what is known of who has what.
-        if !members.iter().map(|member| &member.address).eq(before.iter().map(|member| &member.address)) {
+        let is_same =
+            |(a, b): (&SpreadMember, &SpreadMember)| a.address == b.address && Arc::ptr_eq(&a.ask, &b.ask);
+        if members.len() != before.len() || !members.iter().zip(&*before).all(is_same) {
             self.spread.set_members(members);
         }
     }
 
     /// Connects to the others anew, by the TLS files of this configuration.
     pub(super) fn reload_tls(&self, config: &Config) {
-        let mut tls = self.lock_tls();
-        *tls = client_tls(config);
+        let mut connecting = self.lock_connecting();
+        *connecting = MemberConnecting { tls: client_tls(config), failed: BTreeSet::new() };
         let before = self.spread.members();
         let Some((own, others)) = before.split_first() else { return };
-        let others = others.iter().map(|member| member_at(&member.address, tls.as_ref()));
+        let others = others.iter().map(|member| connecting.member_at(&member.address, None));
         self.spread.set_members([own.clone()].into_iter().chain(others).collect());
     }
 
-    fn lock_tls(&self) -> MutexGuard<'_, Option<ClientTls>> {
-        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_connecting(&self) -> MutexGuard<'_, MemberConnecting> {
+        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemberConnecting {
+    /// Another collector, as it is `known` if that could be connected to. One that cannot be is among the members with the
+    /// reason, since sums are without it.
+    fn member_at(&mut self, address: &str, known: Option<&SpreadMember>) -> SpreadMember {
+        if let Some(known) = known.filter(|_| !self.failed.contains(address)) {
+            return known.clone();
+        }
+        let connected = RemoteCollector::connect_lazy(&ClientOptions::new(address, self.tls.clone()));
+        match (connected, known) {
+            (Ok(ask), _) => {
+                self.failed.remove(address);
+                SpreadMember { address: address.to_owned(), ask: Arc::new(ask) }
+            }
+            (Err(_), Some(known)) => known.clone(),
+            (Err(error), None) => {
+                tracing::warn!(%address, %error, "the page cannot ask a collector of the cluster");
+                self.failed.insert(address.to_owned());
+                let ask = Arc::new(RemoteCollector::unreachable(&error));
+                SpreadMember { address: address.to_owned(), ask }
+            }
+        }
     }
 }
 
@@ -84,16 +115,6 @@ fn client_tls(config: &Config) -> Option<ClientTls> {
         key: files.key.to_owned(),
         domain: None,
     })
-}
-
-/// Another collector. One that cannot be connected to is among the members with the reason, since sums are without it.
-fn member_at(address: &str, tls: Option<&ClientTls>) -> SpreadMember {
-    let ask = RemoteCollector::connect_lazy(&ClientOptions::new(address, tls.cloned()));
-    let ask = ask.unwrap_or_else(|error| {
-        tracing::warn!(%address, %error, "the page cannot ask a collector of the cluster");
-        RemoteCollector::unreachable(&error)
-    });
-    SpreadMember { address: address.to_owned(), ask: Arc::new(ask) }
 }
 
 /// Serves the page, which asks these.
@@ -142,4 +163,73 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
         path.display()
     );
     Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use dta_rpc::{ClientError, ServerKind};
+
+    use super::*;
+
+    /// The members of the collector `own`, whose address has this scheme, as that of all has.
+    fn page_members(scheme: &str, tls: Option<ClientTls>) -> PageMembers {
+        let address = format!("{scheme}://own.example:40050");
+        let reason = "nobody asks it".to_owned();
+        let reason = ClientError::Address { server: ServerKind::Collector, address: address.clone(), reason };
+        let own = SpreadMember { address, ask: Arc::new(RemoteCollector::unreachable(&reason)) };
+        PageMembers {
+            spread: Spread::new(vec![own.clone()]),
+            id: Some("own".into()),
+            own,
+            connecting: Mutex::new(MemberConnecting { tls, failed: BTreeSet::new() }),
+        }
+    }
+
+    fn view_of(scheme: &str, ids: &[&str]) -> View {
+        let record = |id: &str| CollectorRecord {
+            address: format!("{scheme}://{id}.example:40050"),
+            ..CollectorRecord::default()
+        };
+        View { collectors: ids.iter().map(|id| ((*id).to_owned(), record(id))).collect(), ..View::default() }
+    }
+
+    #[tokio::test]
+    async fn the_group_stays_as_it_is_while_the_own_record_comes_and_goes() {
+        let page = page_members("http", None);
+        page.follow_view(&view_of("http", &["other"]));
+        let members = page.spread.members();
+        assert_eq!(members.len(), 2);
+        for view in [&["other", "own"][..], &["other"]] {
+            page.follow_view(&view_of("http", view));
+            assert!(Arc::ptr_eq(&page.spread.members(), &members), "{view:?}");
+        }
+        page.follow_view(&view_of("http", &["own"]));
+        assert_eq!(page.spread.members().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_member_that_could_not_be_connected_to_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| folder.path().join(name));
+        let tls = ClientTls { ca: ca.clone(), cert: cert.clone(), key: key.clone(), domain: None };
+        let page = page_members("https", Some(tls));
+        let view = view_of("https", &["other", "own"]);
+        page.follow_view(&view);
+        let failed = page.spread.members();
+        assert_eq!(failed.len(), 2, "it is there, with the reason");
+        page.follow_view(&view);
+        assert!(Arc::ptr_eq(&page.spread.members(), &failed), "it failed again");
+
+        let own_key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["own.example".to_owned()]).unwrap();
+        let certificate = params.self_signed(&own_key).unwrap().pem();
+        std::fs::write(&ca, &certificate).unwrap();
+        std::fs::write(&cert, &certificate).unwrap();
+        std::fs::write(&key, own_key.serialize_pem()).unwrap();
+        page.follow_view(&view);
+        let connected = page.spread.members();
+        assert!(!Arc::ptr_eq(&connected[1].ask, &failed[1].ask));
+        page.follow_view(&view);
+        assert!(Arc::ptr_eq(&page.spread.members(), &connected));
+    }
 }

@@ -171,15 +171,21 @@ async fn calls_go_on_while_it_changes() {
     server.shut_down().await.unwrap();
 }
 
-/// The status of the page's answer.
-async fn page_status(server: &RunningCollector, host: &str, token: &str) -> u16 {
+/// Asks the page on a connection that ends with the answer.
+async fn ask_page(server: &RunningCollector, path: &str, host: &str, token: &str) -> TcpStream {
     let url = server.page_url().unwrap();
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
-        "GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// The status of the page's answer.
+async fn page_status(server: &RunningCollector, host: &str, token: &str) -> u16 {
+    let mut stream = ask_page(server, "/", host, token).await;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer.split(' ').nth(1).unwrap().parse().unwrap()
@@ -197,6 +203,11 @@ async fn the_page_takes_the_token_and_the_hosts_of_now() {
     let [first, second] = ["the first token of the page", "the second token of the page"];
     assert_eq!(page_status(&server, "localhost", first).await, 200);
     assert_eq!(page_status(&server, "page.example", first).await, 403);
+    let mut live = ask_page(&server, "/api/v1/waterfall/live", "localhost", first).await;
+    let mut messages = Vec::new();
+    while !String::from_utf8_lossy(&messages).contains("event: waterfall") {
+        assert_ne!(live.read_buf(&mut messages).await.unwrap(), 0);
+    }
 
     std::fs::write(&token_file, second).unwrap();
     config.web.hosts = vec!["page.example".into()];
@@ -205,6 +216,11 @@ async fn the_page_takes_the_token_and_the_hosts_of_now() {
     assert_eq!(server.reload_config(&config).await.unwrap(), Vec::<String>::new());
     assert_eq!(page_status(&server, "localhost", first).await, 401);
     assert_eq!(page_status(&server, "page.example", second).await, 200);
+    // What was opened with the first ends, behind at most what waited.
+    messages.clear();
+    while live.read_buf(&mut messages).await.unwrap() != 0 {
+        assert!(String::from_utf8_lossy(&messages).matches("event: waterfall").count() < 20);
+    }
 
     // One that cannot be used leaves everything as it is.
     std::fs::write(&token_file, "short").unwrap();

@@ -39,6 +39,8 @@ pub(crate) struct LiveFeeds {
     events: broadcast::Sender<Arc<EventLine>>,
     /// Whether the task of each feed runs.
     running: [Mutex<bool>; 2],
+    /// Changes when all streams are to end.
+    end: watch::Sender<()>,
 }
 
 #[derive(Clone, Copy)]
@@ -54,6 +56,7 @@ impl Default for LiveFeeds {
             waterfall: watch::channel(Bytes::new()).0,
             events: broadcast::channel(BACKLOG).0,
             running: Default::default(),
+            end: watch::channel(()).0,
         }
     }
 }
@@ -84,6 +87,22 @@ impl LiveFeeds {
         })?;
         let (sender, messages) = mpsc::channel(QUEUE);
         Ok((sender, EventStream { messages, _place: place }))
+    }
+
+    /// Passes a feed's messages on to a reader, in a task, until all streams are to end.
+    fn start_passing(&self, messages: impl Future<Output = ()> + Send + 'static) {
+        let mut end = self.end.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = messages => {}
+                _ = end.changed() => {}
+            }
+        });
+    }
+
+    /// Ends the streams that there are.
+    pub(crate) fn end_streams(&self) {
+        self.end.send_replace(());
     }
 
     fn reader_count(&self, feed: Feed) -> usize {
@@ -121,7 +140,7 @@ pub(crate) fn stream_waterfall(server: &Arc<WebServer>) -> Result<EventStream, P
         // What the others see now.
         readings.mark_changed();
     }
-    tokio::spawn(async move {
+    server.feeds.start_passing(async move {
         loop {
             let message = match tokio::time::timeout(QUIET, readings.changed()).await {
                 Ok(Ok(())) => readings.borrow_and_update().clone(),
@@ -176,7 +195,7 @@ pub(crate) fn stream_events(server: &Arc<WebServer>, filter: Filter) -> Result<E
         tokio::spawn(publish_events(server.clone()));
     }
     let counters = server.counters.clone();
-    tokio::spawn(async move {
+    server.feeds.start_passing(async move {
         loop {
             let message = match tokio::time::timeout(QUIET, lines.recv()).await {
                 Ok(Ok(line)) => match &*line {

@@ -85,9 +85,10 @@ impl ServedWeb {
         *self.server.access.read().unwrap_or_else(PoisonError::into_inner) == *access
     }
 
-    /// Who may ask from here on, also over connections that there are.
+    /// Who may ask from here on, also over connections that there are. Live streams end: whoever may still ask opens another.
     pub fn set_access(&self, access: Access) {
         *self.server.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        self.server.feeds.end_streams();
     }
 }
 
@@ -169,14 +170,15 @@ async fn serve_connection(
 
 async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Response<WebBody> {
     count(&server.counters.requests);
-    let path = request.uri().path();
-    let answered = match server.check_access(request.headers()) {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let answered = match server.check_access(&head.headers) {
         Err(refused) => {
             count(&server.counters.refused);
             Err(refused)
         }
-        Ok(()) if path == AGENTS && *request.method() == Method::POST => {
-            let answered = tokio::time::timeout(ANSWER, answer_agent(server, request.into_body()));
+        Ok(()) if path == AGENTS && head.method == Method::POST => {
+            let answered = tokio::time::timeout(ANSWER, answer_agent(server, body));
             let late =
                 || Problem::new(StatusCode::GATEWAY_TIMEOUT, "the answer takes too long: ask for less");
             match answered.await.unwrap_or_else(|_| Err(late())) {
@@ -188,19 +190,21 @@ async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Respons
             StatusCode::METHOD_NOT_ALLOWED,
             "agents POST their messages, and there is no stream",
         )),
-        Ok(()) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+        Ok(()) if !matches!(head.method, Method::GET | Method::HEAD) => {
             Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "everything here is read with GET"))
         }
         Ok(()) => match page::find_file(path) {
             Some(file) => return with_safe_headers(file_response(file)),
             None => {
-                let query = request.uri().query().unwrap_or_default();
+                let query = head.uri.query().unwrap_or_default();
                 let late =
                     || Problem::new(StatusCode::GATEWAY_TIMEOUT, "the answer takes too long: ask for less");
                 tokio::time::timeout(ANSWER, server.answer(path, query)).await.unwrap_or_else(|_| Err(late()))
             }
         },
     };
+    // A stream that began while access changed was not ended by that.
+    let answered = answered.and_then(|answer| server.check_access(&head.headers).map(|()| answer));
     let mut answer = match answered {
         Ok(WebAnswer::Json(json)) => response(StatusCode::OK, "application/json", Full::from(json).boxed()),
         Ok(WebAnswer::Download(Download { format, content })) => {
