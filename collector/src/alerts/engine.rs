@@ -3,7 +3,7 @@
 //!
 //! Time is a parameter everywhere, in nanoseconds since 1970: nothing here reads a clock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,9 +34,8 @@ const LEAST_WINDOWS: u32 = 3;
 const INDEXED_COLUMNS: [&str; 6] = ["dst", "src", "dst-port", "src-port", "switch", "exporter"];
 /// Most columns of a byte that make a class of entries: there are no more.
 const MAX_CLASS_COLUMNS: usize = 8;
-/// Most conditions that are kept for classes of entries, and how many classes there may be in any case.
+/// When so many comparisons are kept for classes of entries, no class begins any more.
 const MAX_CLASS_CONDITIONS: usize = 1 << 16;
-const LEAST_CLASSES: usize = 64;
 
 /// A clock that is set back by no more is waited for, in nanoseconds.
 const MAX_WAIT_FOR_CLOCK: u64 = 60_000_000_000;
@@ -95,6 +94,8 @@ struct RuleState {
     past: HashMap<Box<[u8]>, GroupPast, RandomState>,
     /// The window whose values were last added to the past.
     learned: u64,
+    /// The keys of the heaviest groups when windows were compared, by the ends of these windows: back to the window before.
+    heaviest: VecDeque<(u64, Vec<Box<[u8]>>)>,
 }
 
 /// Counts of entries that are published once in a while.
@@ -119,6 +120,8 @@ struct TallyIndex {
     class_columns: Vec<&'static Column>,
     /// The others that may concern an entry, by the values of these columns.
     classes: HashMap<u64, FilteredTallies, RandomState>,
+    /// The comparisons that are kept for them.
+    class_conditions: usize,
 }
 
 impl TallyIndex {
@@ -156,6 +159,7 @@ impl TallyIndex {
             self.class_columns.iter().fold(0, |class, column| class << 8 | u64::from(entry[column.offset]));
         match self.classes.get(&class) {
             Some(tallies) => with_included(tallies),
+            None if self.class_conditions >= MAX_CLASS_CONDITIONS => with_included(&self.others),
             None => with_included(self.begin_class(class, entry)),
         }
     }
@@ -163,16 +167,13 @@ impl TallyIndex {
     /// Works out what is left of the conditions of the others for entries of a class.
     #[cold]
     fn begin_class(&mut self, class: u64, entry: &Entry) -> &FilteredTallies {
-        let most = (MAX_CLASS_CONDITIONS / self.others.len().max(1)).max(LEAST_CLASSES);
-        if self.classes.len() >= most {
-            self.classes.clear();
-        }
         let is_known = |column: &Column| self.class_columns.contains(&column);
         let left = self
             .others
             .iter()
             .filter_map(|(number, filter)| Some((*number, filter.with_known_columns(entry, &is_known)?)));
-        let left = left.collect();
+        let left: FilteredTallies = left.collect();
+        self.class_conditions += left.iter().map(|(_, filter)| 1 + filter.columns().len()).sum::<usize>() + 1;
         self.classes.entry(class).or_insert(left)
     }
 }
@@ -227,7 +228,13 @@ impl AlertEngine {
             engine.tallies[number].tally.make_room_for(&rule);
             engine.tallies[number].rules.push(index);
             let empty_past = GroupPast::for_condition(rule.condition);
-            engine.rules.push(RuleState { rule, empty_past, past: HashMap::default(), learned: 0 });
+            engine.rules.push(RuleState {
+                rule,
+                empty_past,
+                past: HashMap::default(),
+                learned: 0,
+                heaviest: VecDeque::new(),
+            });
         }
         engine
     }
@@ -266,7 +273,7 @@ impl AlertEngine {
             if let Some(former) =
                 former_rules.remove(&state.rule.name).filter(|former| state.has_same_past(former))
             {
-                (state.past, state.learned) = (former.past, former.learned);
+                (state.past, state.learned, state.heaviest) = (former.past, former.learned, former.heaviest);
             }
         }
         engine.take_windows(tallies);
@@ -277,19 +284,19 @@ impl AlertEngine {
         let mut taken: HashMap<TallyKey, SharedTally> =
             tallies.into_iter().map(|shared| (shared.key.clone(), shared)).collect();
         for shared in &mut self.tallies {
-            if let Some(SharedTally { tally, started, .. }) = taken.remove(&shared.key) {
+            if let Some(SharedTally { tally, started, is_new, .. }) = taken.remove(&shared.key) {
                 shared.tally.take_groups(tally);
-                (shared.started, shared.is_new) = (started, false);
+                (shared.started, shared.is_new) = (started, is_new);
             }
         }
     }
 
-    /// Fills the windows that came with the last change of rules with flow records that were received before: `read` has
-    /// them added, back to back.
+    /// Fills the windows that came with a change of rules with flow records that were received before: `read` has them
+    /// added, back to back. If it says `None`, it was stopped: the windows stay as they are, and are filled next time.
     pub fn look_back<E>(
         &mut self,
         now: u64,
-        read: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<(), E>,
+        read: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<Option<ReadProgress>, E>,
     ) -> Result<(), E> {
         let is_new = |shared: &&SharedTally| shared.is_new && shared.key.source == Source::FlowRecords;
         let new = self.tallies.iter().filter(is_new).flat_map(|shared| &shared.rules);
@@ -299,8 +306,14 @@ impl AlertEngine {
         }
         let mut engine = AlertEngine::new(rules, self.names.clone(), now);
         let outcome = read(&mut |entries| engine.add_flow_records(entries, 1, now));
+        if let Ok(progress) = &outcome {
+            let Some(progress) = progress else { return Ok(()) };
+            self.note_losses(progress, now);
+        }
+        self.counters.no_room += engine.counters.no_room;
+        engine.tallies.iter_mut().for_each(|shared| shared.is_new = false);
         self.take_windows(engine.tallies);
-        outcome
+        outcome.map(|_| ())
     }
 
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -402,6 +415,7 @@ impl AlertEngine {
         }
         let pasts = self.rules.iter_mut().flat_map(|state| state.past.values_mut());
         pasts.for_each(|past| past.set_back(back));
+        self.rules.iter_mut().for_each(|state| state.heaviest.clear());
         for moment in [&mut self.lost, &mut self.sampled, &mut self.unread] {
             *moment = moment.map(|moment| moment.min(now));
         }
@@ -440,20 +454,12 @@ impl AlertEngine {
                 let mut exceeding = match state.rule.condition {
                     Condition::NewHeavy { top, floor } => {
                         let before = tally.window_before(&window);
+                        let read_before = |rule: &Rule| {
+                            measure_groups(rule, &tally.read_window(&before, |_| true), now, started)
+                        };
+                        let new = state.newly_heavy(measured, [&before, &window], read_before, top, floor);
                         // Whether a flow was there before is not known yet.
-                        if tally.window_span(&before).start < started {
-                            Vec::new()
-                        } else {
-                            let read_before = || {
-                                measure_groups(
-                                    &state.rule,
-                                    &tally.read_window(&before, |_| true),
-                                    now,
-                                    started,
-                                )
-                            };
-                            newly_heavy(measured, read_before, top, floor)
-                        }
+                        if tally.window_span(&before).start < started { Vec::new() } else { new }
                     }
                     condition => state.find_exceeding(condition, measured, &span),
                 };
@@ -535,10 +541,12 @@ impl Rule {
     /// Whether its condition may hold for a group, or the value is something to learn from.
     fn may_hold(&self, value: &WindowValue, now: u64, started: u64) -> bool {
         match self.condition {
-            Condition::Above(limit) | Condition::NewHeavy { floor: limit, .. } => {
+            Condition::Above(limit) => {
                 self.measure_group(value, now, started).is_some_and(|value| value > limit)
             }
-            Condition::Below(_)
+            // What is heavy now is not new in a window, below its floor, too.
+            Condition::NewHeavy { .. }
+            | Condition::Below(_)
             | Condition::Baseline { .. }
             | Condition::Percentile { .. }
             | Condition::Silent => true,
@@ -550,26 +558,6 @@ fn measure_groups<'a>(rule: &Rule, values: &GroupValues<'a>, now: u64, started: 
     let measure =
         |(key, value): (&&'a [u8], &WindowValue)| Some((*key, rule.measure_group(value, now, started)?));
     values.iter().filter_map(measure).collect()
-}
-
-/// The groups among the `top` of this window that were not among those of the window before, which is read only if some
-/// are above the floor.
-fn newly_heavy<'a>(
-    mut measured: Vec<(&'a [u8], f64)>,
-    read_before: impl FnOnce() -> Vec<(&'a [u8], f64)>,
-    top: usize,
-    floor: f64,
-) -> Vec<Exceeding<'a>> {
-    keep_largest(&mut measured, top);
-    measured.retain(|(_, value)| *value > floor);
-    if measured.is_empty() {
-        return Vec::new();
-    }
-    let mut before = read_before();
-    keep_largest(&mut before, top);
-    let is_new = |key: &[u8]| before.iter().all(|(of, _)| *of != key);
-    let new = measured.into_iter().filter(|(key, _)| is_new(key));
-    new.map(|(key, value)| (key, value, floor)).collect()
 }
 
 /// In any order.
@@ -584,9 +572,48 @@ impl RuleState {
     /// Whether what the former has learned is what this one would have.
     fn has_same_past(&self, former: &RuleState) -> bool {
         let kind = |state: &RuleState| std::mem::discriminant(&state.rule.condition);
+        let top = |state: &RuleState| match state.rule.condition {
+            Condition::NewHeavy { top, .. } => Some(top),
+            _ => None,
+        };
         TallyKey::from_rule(&self.rule) == TallyKey::from_rule(&former.rule)
             && self.rule.measure == former.rule.measure
             && kind(self) == kind(former)
+            && top(self) == top(former)
+    }
+
+    /// The groups among the `top` of this window that were not among those of the window before when that was compared:
+    /// records that came later have shares in it, of which nobody knew then. If nothing was compared for a window, that
+    /// before is read now.
+    fn newly_heavy<'a>(
+        &mut self,
+        mut measured: Vec<(&'a [u8], f64)>,
+        [before, window]: [&Range<u64>; 2],
+        read_before: impl FnOnce(&Rule) -> Vec<(&'a [u8], f64)>,
+        top: usize,
+        floor: f64,
+    ) -> Vec<Exceeding<'a>> {
+        keep_largest(&mut measured, top);
+        self.heaviest.push_back((window.end, measured.iter().map(|(key, _)| (*key).into()).collect()));
+        while self.heaviest.get(1).is_some_and(|(end, _)| *end <= before.end) {
+            self.heaviest.pop_front();
+        }
+        measured.retain(|(_, value)| *value > floor);
+        if measured.is_empty() {
+            return Vec::new();
+        }
+        let compared = self.heaviest.front().filter(|(end, _)| before.start < *end && *end <= before.end);
+        let known: Vec<&[u8]> = match compared {
+            Some((_, keys)) => keys.iter().map(|key| &**key).collect(),
+            None => {
+                let mut read = read_before(&self.rule);
+                keep_largest(&mut read, top);
+                read.into_iter().map(|(key, _)| key).collect()
+            }
+        };
+        let is_new = |key: &[u8]| known.iter().all(|of| *of != key);
+        let new = measured.into_iter().filter(|(key, _)| is_new(key));
+        new.map(|(key, value)| (key, value, floor)).collect()
     }
 
     /// The groups for which the condition holds.
@@ -623,7 +650,7 @@ impl RuleState {
 
     /// Adds values to the past of their groups, once a window.
     fn add_to_past(&mut self, measured: &[(&[u8], f64)], at: u64) {
-        let Self { rule, empty_past: Some(empty), past, learned } = self else { return };
+        let Self { rule, empty_past: Some(empty), past, learned, .. } = self else { return };
         let window = at / rule.window;
         if window == *learned {
             return;
@@ -969,6 +996,87 @@ mod tests {
         assert_eq!(short(&simulation.run(30, usual)), [("quiet", "resolved")]);
     }
 
+    /// Ten minutes of a steady flow after five of silence: it begins so many seconds after a bucket, and is exported every
+    /// so many.
+    fn steady_flow(megabits: u64, phase: u64, timeout: u64) -> impl FnMut(u64) -> Vec<FlowRecord> {
+        move |second| {
+            let began = 300 + phase;
+            let is_due = second > began && second <= began + 600 && (second - began).is_multiple_of(timeout);
+            let end = START + second * SECOND;
+            let bytes = megabits * 1_000_000 / 8 * timeout;
+            let record = FlowRecord { start: end - timeout * SECOND, end, bytes, ..record(1, 2) };
+            is_due.then_some(record).into_iter().collect()
+        }
+    }
+
+    const ELEPHANT: &str = "defaults = false\n[[rule]]\nname = \"heavy\"\nkind = \"new-heavy\"\ngroup = \"flow\"\nmeasure = \"bits-per-second\"\nabove = 100_000_000\n";
+
+    #[test]
+    fn a_new_heavy_flow_is_found_however_it_is_exported() {
+        for (timeout, phase) in
+            [5, 30, 60].into_iter().flat_map(|timeout| (1..10).map(move |phase| (timeout, phase)))
+        {
+            let run = |megabits| {
+                let mut simulation = Simulation::new(rules(ELEPHANT), AlertBoard::default(), START);
+                simulation.run(1000, steady_flow(megabits, phase, timeout))
+            };
+            let found = run(120);
+            let expected = [("heavy", "firing"), ("heavy", "resolved")];
+            assert_eq!(short(&found), expected, "from {phase} s on, every {timeout} s: {found:?}");
+            assert_eq!(short(&run(80)), [], "from {phase} s on, every {timeout} s");
+        }
+    }
+
+    #[test]
+    fn other_rules_leave_what_was_heavy_before() {
+        for reload in [320, 340, 375, 400] {
+            let mut simulation = Simulation::new(rules(ELEPHANT), AlertBoard::default(), START);
+            let mut found = simulation.run(reload, steady_flow(120, 5, 30));
+            simulation.change_rules(rules(&format!("{ELEPHANT}text = \"{{src}} is heavy\"")));
+            found.extend(simulation.run(1000 - reload, steady_flow(120, 5, 30)));
+            assert_eq!(
+                short(&found),
+                [("heavy", "firing"), ("heavy", "resolved")],
+                "at {reload} s: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_flow_that_was_heavy_is_not_new_after_a_clock_set_back_or_a_pause() {
+        let mut simulation =
+            Simulation::new(rules(ELEPHANT), AlertBoard::default(), START + 4 * 3600 * SECOND);
+        let steady = |second: u64| {
+            let end = START + second * SECOND;
+            vec![FlowRecord { start: end - SECOND, end, bytes: 15_000_000, ..record(1, 2) }]
+        };
+        assert_eq!(short(&simulation.run(400, steady)), [], "it was there when evaluation began");
+        simulation.now -= 3 * 3600 * SECOND;
+        assert_eq!(short(&simulation.run(400, steady)), []);
+        // Nothing is evaluated for two windows, and all records come at once.
+        for _ in 0..120 {
+            let entry =
+                FlowRecord { received: simulation.now, ..steady((simulation.now - START) / SECOND)[0] };
+            simulation.engine.add_flow_records(&entry.to_entry(), 1, simulation.now);
+            simulation.now += SECOND;
+        }
+        assert_eq!(short(&simulation.run(400, steady)), []);
+        let AlertEngine { rules, .. } = &simulation.engine;
+        assert!((1..=7).contains(&rules[0].heaviest.len()), "{:?}", rules[0].heaviest);
+    }
+
+    #[test]
+    fn a_steady_flow_neither_falls_below_a_limit_nor_stays_above_for_less() {
+        let text = "defaults = false
+[[rule]]\nname = \"slow\"\ngroup = \"flow\"\nmeasure = \"bits-per-second\"\nbelow = 100_000_000
+[[rule]]\nname = \"fast\"\ngroup = \"flow\"\nmeasure = \"bits-per-second\"\nabove = 100_000_000\nfor = \"3m\"\n";
+        for phase in 1..10 {
+            let mut simulation = Simulation::new(rules(text), AlertBoard::default(), START);
+            let found = simulation.run(880, steady_flow(120, phase, 60));
+            assert_eq!(short(&found), [("fast", "firing")], "from {phase} s on: {found:?}");
+        }
+    }
+
     #[test]
     fn events_are_grouped_by_place_and_a_loop_fires_at_once() {
         let mut simulation = Simulation::new(rules(""), AlertBoard::default(), START);
@@ -1049,12 +1157,14 @@ mod tests {
         let mut engine = AlertEngine::new(rules(&text), Arc::new(Names::empty()), START);
         let AlertEngine { rules, tallies, flow_records, .. } = &mut engine;
         let mut most_classes = 0;
-        for number in 0..1u32 << 17 {
+        // A class begins with the first of the ports, and must be right for the others.
+        let ports = [6, 7, 8];
+        for (class, dst_port) in (0..1u32 << 17).flat_map(|class| ports.map(|port| (class, port))) {
             let record = FlowRecord {
-                protocol: number as u8,
-                tcp_flags: (number >> 8) as u8,
-                dst_port: 6 + (number % 3) as u16,
-                direction: (number >> 16) as u8,
+                protocol: class as u8,
+                tcp_flags: (class >> 8) as u8,
+                dst_port,
+                direction: (class >> 16) as u8,
                 ..FlowRecord::EMPTY
             };
             let entry = record.to_entry();
@@ -1069,8 +1179,29 @@ mod tests {
             assert!(included.map(|(tally, _)| tally).eq(found), "{record:?}");
             most_classes = most_classes.max(flow_records.classes.len());
         }
-        let most = MAX_CLASS_CONDITIONS / flow_records.others.len();
+        let most = MAX_CLASS_CONDITIONS / 2;
         assert!((1000..=most).contains(&most_classes), "{most_classes} of {most}");
+    }
+
+    #[test]
+    fn long_conditions_leave_room_for_few_classes() {
+        let condition = (0..1000).map(|bytes| format!("bytes = {bytes}")).collect::<Vec<_>>().join(" or ");
+        let text = format!(
+            "defaults = false\n[[rule]]\nname = \"long\"\nwhere = \"tcp-flags > 0 and protocol > 0 or {condition}\"\nmeasure = \"packets\"\nabove = 1\n"
+        );
+        let mut engine = AlertEngine::new(rules(&text), Arc::new(Names::empty()), START);
+        for number in 0..1u32 << 16 {
+            let (protocol, tcp_flags) = (number as u8, (number >> 8) as u8);
+            let entry = FlowRecord { protocol, tcp_flags, bytes: 999, ..FlowRecord::EMPTY }.to_entry();
+            let mut found = 0;
+            engine.flow_records.for_each(&entry, |_| found += 1);
+            assert_eq!(found, 1);
+        }
+        // Those without flags: what is left is long.
+        let is_long =
+            |tallies: &&FilteredTallies| tallies.iter().any(|(_, filter)| filter.columns().len() > 900);
+        let long = engine.flow_records.classes.values().filter(is_long).count();
+        assert!((60..=66).contains(&long), "{long}");
     }
 
     #[test]

@@ -154,7 +154,12 @@ impl GroupTable {
         self.keys.truncate(kept * key_len);
         self.len = kept;
         let entries = std::mem::take(&mut self.index);
-        self.index = vec![0; entries.len()];
+        let is_much_larger = kept * 8 < entries.len();
+        let len = if is_much_larger { (kept * 2).next_power_of_two().max(8) } else { entries.len() };
+        self.index = vec![0; len];
+        if is_much_larger {
+            self.keys.shrink_to(2 * kept * key_len);
+        }
         for entry in entries.into_iter().filter(|entry| *entry != 0) {
             let number = numbers[(entry as u32 - 1) as usize];
             if number != 0 {

@@ -5,8 +5,10 @@
 //! exporter and direction, and of each group only the greatest counts, unless the rule groups by them. Different values
 //! are counted over all of them.
 //!
-//! A record counts when it was received. Where a group is one flow, its bytes and packets count over the time that it is
-//! about, back to the beginning of the window: a window has no more pieces of a transfer than were sent in it.
+//! A record counts when it was received. Where a rule looks for new heavy flows, its bytes and packets count over the time
+//! before, as long as the record lasted and back to the beginning of the window: a window has no more pieces of a transfer
+//! than were sent in it. What it lacks is what was not exported yet, so that a steady flow goes up and down: other rules
+//! would find it below their limits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -121,10 +123,13 @@ fn covered_time(lifetime: [&Column; 2], entry: &Entry, time: u64, last: u64) -> 
     lasted.min(since_last)
 }
 
-/// Keeps what is marked so.
+/// Keeps what is marked so, and gives memory back that was needed for many more.
 fn retain_by<T>(values: &mut Vec<T>, is_kept: &[bool]) {
     let mut is_kept = is_kept.iter();
     values.retain(|_| is_kept.next().is_some_and(|is_kept| *is_kept));
+    if values.len() < values.capacity() / 4 {
+        values.shrink_to(2 * values.len());
+    }
 }
 
 /// What came, by group.
@@ -174,7 +179,7 @@ pub(super) struct WindowTally {
     distinct: KeyColumns,
     /// The column of a quantity that is a number.
     number: Option<&'static Column>,
-    /// Start and end of a record, if a group is one flow: its records follow each other.
+    /// Start and end of a record, if it counts over its time: a group is one flow, whose records follow each other.
     lifetime: Option<[&'static Column; 2]>,
     /// Nanoseconds.
     bucket: u64,
@@ -205,7 +210,8 @@ impl WindowTally {
     pub(super) fn new(rule: &Rule) -> WindowTally {
         let window_buckets = (rule.window / SECOND).clamp(1, BUCKETS);
         let bucket = rule.window / window_buckets;
-        let windows = if matches!(rule.condition, Condition::NewHeavy { .. }) { 2 } else { 1 };
+        let is_new_heavy = matches!(rule.condition, Condition::NewHeavy { .. });
+        let windows = if is_new_heavy { 2 } else { 1 };
         let kept_buckets = windows * window_buckets + OPEN_BUCKETS;
         let mut key: Vec<&'static Column> = rule.group.clone();
         let group_len = key.iter().map(|column| column.kind.width()).sum();
@@ -236,7 +242,9 @@ impl WindowTally {
             quantity: rule.measure.quantity.clone(),
             distinct: KeyColumns::new(distinct),
             number,
-            lifetime: is_one_flow.then_some(lifetime).and_then(|[start, end]| Some([start?, end?])),
+            lifetime: (is_one_flow && is_new_heavy)
+                .then_some(lifetime)
+                .and_then(|[start, end]| Some([start?, end?])),
             bucket,
             window_buckets,
             kept_buckets,
@@ -438,7 +446,9 @@ impl WindowTally {
             GroupCells::Sums(ring) => {
                 let mut all = FlowSums::default();
                 ring.values_within(window, group).for_each(|sums| all.add(*sums));
-                (all != FlowSums::default()).then_some(WindowValue::Sums(all))
+                // Of a record that counts over its time, a window may have only a share.
+                let is_known = all.flows > 0 || self.lifetime.is_some() && all != FlowSums::default();
+                is_known.then_some(WindowValue::Sums(all))
             }
             GroupCells::Distinct(ring) => {
                 let mut all = DistinctSketch::default();
@@ -594,7 +604,9 @@ mod tests {
         ) {
             const MILLISECOND: u64 = SECOND / 1000;
             const RATE: u64 = 12_345;
-            let mut tally = WindowTally::new(&parse_rule("bytes", "flow", "60s"));
+            let mut rule = parse_rule("bytes", "flow", "60s");
+            rule.condition = Condition::NewHeavy { top: 10, floor: 1.0 };
+            let mut tally = WindowTally::new(&rule);
             let began = 1_000_000_000 + began;
             let end = began + length;
             let mut piece = began;
@@ -647,6 +659,7 @@ mod tests {
         let later = start + 200 * SECOND;
         let window = tally.next_window(later).unwrap();
         assert_eq!(tally.read_window(&window, |_| true).len(), 0);
+        assert!(tally.last.capacity() < 10, "memory is given back: {}", tally.last.capacity());
         assert_eq!(tally.add_entry(&entry(1), start, later, 1), Tallied::TooLate);
         assert_eq!(tally.add_entry(&entry(59), later, later, 1), Tallied::Added, "there is room again");
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -235,7 +235,8 @@ impl RuleEvaluation {
     }
 
     fn run(&mut self, stopped: &Receiver<()>) {
-        self.look_back();
+        // Nothing is sent: whoever stops it drops the other end.
+        self.look_back(|| stopped.try_recv() == Err(TryRecvError::Disconnected));
         loop {
             let is_busy = self.read_lists();
             let now = now_ns();
@@ -248,10 +249,11 @@ impl RuleEvaluation {
         }
     }
 
-    /// Fills the windows of rules that were added with the records in memory that have been read.
-    fn look_back(&mut self) {
+    /// Fills the windows of rules that were added with the records in memory that have been read; if it is stopped, the
+    /// next evaluation does.
+    fn look_back(&mut self, is_stopped: impl Fn() -> bool) {
         let Self { engine, records: Some((follower, _)), .. } = self else { return };
-        if let Err(error) = engine.look_back(now_ns(), |add| follower.read_again(BATCHES, add)) {
+        if let Err(error) = engine.look_back(now_ns(), |add| follower.read_again(BATCHES, is_stopped, add)) {
             tracing::warn!(%error, "cannot read earlier flow records: new alert rules begin with what comes");
         }
     }
@@ -433,11 +435,13 @@ mod tests {
         evaluation.read_lists();
         let more = busy.replace("busy", "more").replace("dst", "src");
         let rules = parse_rules(&format!("defaults = false\n{more}{busy}severity = \"critical\"\n"));
-        evaluation = evaluation.with_rules(rules, now_ns());
+        evaluation = evaluation.with_rules(rules.clone(), now_ns());
         // What comes meanwhile is read when its turn comes.
         write(&store, 0, 5..=6);
-        evaluation.look_back();
-        evaluation.look_back();
+        evaluation.look_back(|| true);
+        evaluation = evaluation.with_rules(rules, now_ns());
+        evaluation.look_back(|| false);
+        evaluation.look_back(|| false);
         evaluation.read_lists();
         evaluation.evaluate(now_ns() + 601 * SECOND);
         let alerts = evaluation.board.alerts();

@@ -63,26 +63,36 @@ impl ListFollower {
         }
     }
 
-    /// Reads once more, up to `most` batches at a time, what has been read of all lists and is still in memory.
-    pub(super) fn read_again(&self, most: u64, mut read: impl FnMut(&[u8])) -> Result<(), ListError> {
-        let Some(lists) = Lists::new(&self.store) else { return Ok(()) };
+    /// Reads once more, up to `most` batches at a time, what has been read of all lists and is still in memory. `None` if
+    /// it was stopped.
+    pub(super) fn read_again(
+        &self,
+        most: u64,
+        is_stopped: impl Fn() -> bool,
+        mut read: impl FnMut(&[u8]),
+    ) -> Result<Option<ReadProgress>, ListError> {
+        let mut all = ReadProgress::default();
+        let Some(lists) = Lists::new(&self.store) else { return Ok(Some(all)) };
         for (list, position) in (0..lists.list_count()).zip(&self.positions) {
             let end = position.next_sequence();
             let mut reader = lists.open_reader(list, ReadStart::Oldest)?;
             let (mut now, mut idle) = (Instant::now(), 0);
             while is_sequence_after(end, reader.next_sequence()) && idle < 3 {
+                if is_stopped() {
+                    return Ok(None);
+                }
                 let before = reader.next_sequence();
-                reader.read(most, now, |sequence, entries| {
+                all.add(reader.read(most, now, |sequence, entries| {
                     if is_sequence_after(end, sequence) {
                         read(entries);
                     }
-                })?;
+                })?);
                 idle = if reader.next_sequence() == before { idle + 1 } else { 0 };
                 // What is missing here was waited for when it was read first.
                 now += Duration::from_secs(1);
             }
         }
-        Ok(())
+        Ok(Some(all))
     }
 
     fn try_read(
