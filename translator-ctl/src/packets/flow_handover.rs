@@ -94,7 +94,7 @@ impl ExportHandover {
 
     /// Hands a datagram with its headers over to another worker, with the next [`ExportHandover::send`]; `false` if there is no
     /// room.
-    pub(super) fn put(&mut self, worker: usize, packet: &[u8]) -> bool {
+    pub(super) fn push_datagram(&mut self, worker: usize, packet: &[u8]) -> bool {
         let to = self.to.get_mut(worker).and_then(Option::as_mut);
         to.and_then(|to| to.next.as_mut()).is_some_and(|batch| batch.push(packet, 0).is_ok())
     }
@@ -161,7 +161,7 @@ mod tests {
                         continue;
                     }
                     for _ in 0..16.min(COUNT - n) {
-                        assert!(sender.put(0, &n.to_be_bytes()));
+                        assert!(sender.push_datagram(0, &n.to_be_bytes()));
                         n += 1;
                     }
                     assert_eq!(sender.take_news(), 0, "nothing is sent yet");
@@ -184,10 +184,10 @@ mod tests {
         assert!(in_transit.is_empty() && !receiver.is_waiting());
         // The receiver takes nothing more: so many batches have room, and one more to the other worker does not help.
         for _ in 0..BATCHES {
-            assert!(other.has_room() && other.put(0, &[1]) && !other.put(1, &[1]));
+            assert!(other.has_room() && other.push_datagram(0, &[1]) && !other.push_datagram(1, &[1]));
             other.send();
         }
-        assert!(!other.has_room() && !other.put(0, &[1]) && other.put(2, &[1]));
+        assert!(!other.has_room() && !other.push_datagram(0, &[1]) && other.push_datagram(2, &[1]));
         assert!(receiver.is_waiting() && !in_transit.is_empty());
         assert_eq!(receiver.take(|_| ()), 1);
         assert!(receiver.is_waiting() && other.has_room());
@@ -199,7 +199,7 @@ mod tests {
         let (receiver, others) = all.split_first_mut().unwrap();
         for turn in 0..2 * BATCHES {
             for other in &mut *others {
-                assert!(other.has_room() && other.put(0, &[1]), "turn {turn}");
+                assert!(other.has_room() && other.push_datagram(0, &[1]), "turn {turn}");
                 other.send();
             }
             assert_eq!(receiver.take(|_| ()), 3);

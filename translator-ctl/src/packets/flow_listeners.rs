@@ -205,8 +205,9 @@ impl FlowListeners {
             for index in 0..self.batch.len() {
                 let Some((from, payload)) = self.batch.source_and_payload(index) else { continue };
                 let owner = exporter_worker(from.ip(), workers);
-                let is_put =
-                    |handover: &mut &mut ExportHandover| handover.put(owner, self.batch.packet(index));
+                let is_put = |handover: &mut &mut ExportHandover| {
+                    handover.push_datagram(owner, self.batch.packet(index))
+                };
                 if owner == worker || !handover.as_mut().is_some_and(is_put) {
                     decode(at, from, payload);
                 }
@@ -360,7 +361,10 @@ mod tests {
                 packets.push_datagram(from, from, &EMPTY, 0).unwrap();
             }
             let handover = exporters.workers[1].handover.as_mut().unwrap();
-            assert!(handover.has_room() && packets.iter().take(BATCH).all(|packet| handover.put(0, packet)));
+            assert!(
+                handover.has_room()
+                    && packets.iter().take(BATCH).all(|packet| handover.push_datagram(0, packet))
+            );
             handover.send();
         }
         // The first batch has nothing of others, and yet the exporters of the second one keep their places until it is read.
