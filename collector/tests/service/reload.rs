@@ -171,6 +171,45 @@ async fn calls_go_on_while_it_changes() {
     server.shut_down().await.unwrap();
 }
 
+/// What a client sends after the final GOAWAY must not reset the connection: it would lose the GOAWAY with it, and not
+/// learn that its call was not processed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_may_still_send_when_the_collector_has_said_its_last() {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
+    let mut new = config();
+    let (mut server, _client) = start(&new).await;
+    let mut stream = TcpStream::connect(server.listen).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&SETTINGS).await.unwrap();
+    // The collector has the connection once it says something.
+    let mut head = [0; 9];
+    stream.peek(&mut head).await.unwrap();
+    new.limits.tails_per_caller += 1;
+    server.reload_config(&new).await.unwrap();
+    let mut last = None;
+    while stream.read_exact(&mut head).await.is_ok() {
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await.unwrap();
+        match head[3] {
+            GOAWAY => last = Some(u32::from_be_bytes(payload[..4].try_into().unwrap())),
+            PING if head[4] == 0 => {
+                head[4] = 1;
+                stream.write_all(&[&head[..], &payload].concat()).await.unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(last, Some(0), "the last call that was processed");
+    for _ in 0..3 {
+        stream.write_all(&SETTINGS).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.shut_down().await.unwrap();
+}
+
 /// Asks the page on a connection that ends with the answer.
 async fn ask_page(server: &RunningCollector, path: &str, host: &str, token: &str) -> TcpStream {
     let url = server.page_url().unwrap();

@@ -3,11 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
+use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
 use crate::transport::gate::GatePass;
@@ -15,6 +16,9 @@ use crate::transport::peer::Peer;
 
 /// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long a client may take to close its end once the server has said its last.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Closes a connection, or ends something else, from outside; and knows whether a connection is used.
 #[derive(Debug)]
@@ -80,6 +84,8 @@ pub struct Http2Connection {
     /// Ready when it must be closed.
     cut: oneshot::Receiver<()>,
     is_cut: bool,
+    /// Once nothing more is sent: until when to wait for the client to close.
+    linger: Option<Pin<Box<Sleep>>>,
     _place: GatePass,
 }
 
@@ -96,7 +102,7 @@ impl Http2Connection {
         cut: oneshot::Receiver<()>,
         place: GatePass,
     ) -> Self {
-        Self { transport, given: 0, peer, cut, is_cut: false, _place: place }
+        Self { transport, given: 0, peer, cut, is_cut: false, linger: None, _place: place }
     }
 
     /// An error from the time it must be closed on. Its [`ConnectionCloser`] lives as long as it, in its peer.
@@ -162,9 +168,26 @@ impl AsyncWrite for Http2Connection {
         Pin::new(&mut this.transport).poll_flush(cx)
     }
 
+    /// Ends what is sent and then discards what still arrives: closing with unread bytes resets the connection, and a
+    /// client whose call crossed the final GOAWAY would never read there that the call was not processed.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check_still_open(cx)?;
-        Pin::new(&mut this.transport).poll_shutdown(cx)
+        let linger = match &mut this.linger {
+            Some(linger) => linger,
+            None => {
+                ready!(Pin::new(&mut this.transport).poll_shutdown(cx))?;
+                this.linger.insert(Box::pin(tokio::time::sleep(LINGER)))
+            }
+        };
+        let mut discarded = [0; 1024];
+        while linger.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut discarded);
+            let read = ready!(Pin::new(&mut this.transport).poll_read(cx, &mut buf));
+            if read.is_err() || buf.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
