@@ -172,9 +172,9 @@ pools: ## the tests of memory with no huge pages, with too few and with enough; 
 	for pages in $(POOLS); do \
 	    while read -r folder program; do \
 	        echo "=== with $$pages huge pages: $$program"; \
-	        (cd "$$folder" && $(CURDIR)/scripts/with-huge-pages $$pages "$$program" </dev/null); \
+	        (cd "$$folder" && $(CURDIR)/scripts/with-huge-pages $$pages $(CURDIR)/scripts/run-tests --program "$$program" </dev/null); \
 	    done <$(TARGET)/pool-programs; \
-	    scripts/with-huge-pages $$pages $(CARGO) test $(TESTED) --test region_memory -- --ignored; \
+	    scripts/with-huge-pages $$pages env $(RUN_TESTS) $(TESTED) --test region_memory -- --ignored; \
 	done
 
 privileged: ## tests marked ignored because they need root, namespaces, tshark, moto or axe-core
