@@ -223,6 +223,9 @@ static inline void follow(struct queue *queue, struct source *source, u32 number
     spin_unlock(&known->lock);
 }
 
+/* Makes the compiler forget what it knows of a value, so that it keeps a check or a mask that only the verifier needs. */
+#define FORGET(value) asm volatile("" : "+r"(value))
+
 static inline u32 fold(u64 sum)
 {
     sum = (sum & 0xffffffff) + (sum >> 32);
@@ -237,6 +240,9 @@ static inline int is_whole(struct ipv4 *ip, struct udp *udp, void *end)
     u32 length = NETWORK16(udp->length), all = NETWORK16(ip->length), *word = (void *)udp;
     u64 sum = 0, pseudo;
 
+    /* The verifier of Linux 6.1 does not know the bounds of what was swapped, nor that of the header below. */
+    FORGET(all);
+    all &= 0xffff;
     if (length < sizeof(*udp) || length + sizeof(*ip) > all || (void *)ip + all > end)
         return 0;
     for (u32 i = 0; i < sizeof(*ip) / 4; i++)
@@ -252,7 +258,7 @@ static inline int is_whole(struct ipv4 *ip, struct udp *udp, void *end)
     sum = pseudo;
     for (u32 i = 0; i < CHECKSUM_WORDS && length >= 4; i++, length -= 4) {
         /* So that the compiler does not move the check. */
-        asm volatile("" : "+r"(word));
+        FORGET(word);
         if ((void *)(word + 1) > end)
             return 0;
         sum += *word++;
@@ -453,6 +459,7 @@ static inline int drop_unchanged(struct xdp_md *context, u32 listener, struct re
         return 0;
     order_reads();
 
+    FORGET(header);
     packet = payload + (header & 0x7f) + sizeof(struct ethernet);
     if ((void *)(packet + 24) > end || packet[0] != 0x45)
         return 0;
