@@ -257,16 +257,19 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     continue;
                 }
                 Err(failure) => {
-                    let (address, wait) = (session.collector_address(), backoff.as_millis());
-                    warn!(collector = address, error = %failure, "trying again in {wait} ms");
                     // What the target did not do now is requested again.
                     let lasts = !matches!(&failure, LeaseFailure::Refusal(refusal) if refusal.is_retryable());
-                    self.handle_open_failure(session, failure)?;
+                    let why = failure.to_string();
+                    let ready = self.judge_open_failure(session, failure)?;
                     if ended && lasts && self.stand_down(collector).await? {
                         ended = false;
                         // The target no longer has these queue pairs.
                         fresh = true;
                     }
+                    // Only now: whoever learns of the failure may count on dead queue pairs being gone.
+                    let (address, wait) = (session.collector_address(), backoff.as_millis());
+                    warn!(collector = address, error = %why, "trying again in {wait} ms");
+                    self.report_status(ready, Some((address, &why)))?;
                 }
             }
             if self.until_halt(tokio::time::sleep(backoff)).await.is_none() {
@@ -346,8 +349,9 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         Ok(self.target.apply_grant(session.collector(), grant, After::Open).await?)
     }
 
-    /// Judges a failed attempt to open: returns an error if it ends the program.
-    fn handle_open_failure(&self, session: &LeasedSession, failure: LeaseFailure) -> anyhow::Result<()> {
+    /// Judges a failed attempt to open: returns whether it makes the translator ready, or an error if it ends the
+    /// program.
+    fn judge_open_failure(&self, session: &LeasedSession, failure: LeaseFailure) -> anyhow::Result<bool> {
         let may_pass = failure.is_retryable();
         match &failure {
             // A collector that took this session before may be starting with another configuration.
@@ -365,7 +369,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         if self.start.is_hopeless() && self.config.cluster.is_none() {
             return Err(failure.into_error());
         }
-        self.report_status(ready, Some((session.collector_address(), &failure.to_string())))
+        Ok(ready)
     }
 
     /// Whether a refusal ends the program. One collector's grant that the target cannot hold does not stop

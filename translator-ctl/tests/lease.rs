@@ -18,7 +18,7 @@ use dta_switch::tables::{Item, Tables};
 use dta_switch::translator::SET_LIST;
 use dta_switch::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus};
 use dta_translator::config::{Config, TranslatorConfig};
-use dta_translator::lease;
+use dta_translator::lease::{self, LeaseEvent};
 use dta_translator::session::{LeasedSession, SessionError};
 use dta_translator::setup;
 
@@ -171,12 +171,21 @@ async fn keep(
     target: &mut impl Target,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<lease::Halted> {
+    let tell = |event: LeaseEvent<'_>| if event.ready { ready() } else { Ok(()) };
+    keep_and_tell(bed, target, tell).await
+}
+
+/// As [`keep`], with every status of the lease.
+async fn keep_and_tell(
+    bed: &Bed,
+    target: &mut impl Target,
+    tell: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<lease::Halted> {
     let config = bed.translator();
     let new = |index| LeasedSession::new(&config, index, config.frame_endpoint()).unwrap();
     let mut sessions: Vec<LeasedSession> = (0..config.collector.count() as u8).map(new).collect();
     let (_halt, halted) = tokio::sync::watch::channel(false);
     let mut kept = lease::KnownLeases::new(&config);
-    let tell = |event: lease::LeaseEvent<'_>| if event.ready { ready() } else { Ok(()) };
     lease::maintain_leases(&config, &mut sessions, target, &mut kept, halted, tell).await
 }
 
@@ -396,5 +405,31 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
         // The rest stays for whoever programs it next.
         assert!(bed.tables().len() > 5);
         assert_eq!(*heard.lock().unwrap(), [(7, 41)]);
+    });
+}
+
+#[test]
+fn a_refusal_is_told_once_the_dead_queue_pairs_are_gone() {
+    let (fake, _nic) = Fake::start();
+    block_on(async {
+        let bed = Bed::new(&fake);
+        let mut target = bed.target();
+        let refusal = "another session has the lists";
+        let tell = |event: LeaseEvent<'_>| {
+            if event.ready {
+                assert_eq!(bed.queue_pairs(), 2);
+                let mut state = fake.state.lock().unwrap();
+                (state.gone, state.refuse) = (true, Some(refusal.into()));
+            }
+            match event.waits_for {
+                Some((_, why)) if why.contains(refusal) => {
+                    anyhow::bail!("refused with {} queue pairs", bed.queue_pairs())
+                }
+                _ => Ok(()),
+            }
+        };
+        let kept = keep_and_tell(&bed, &mut target, tell);
+        let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
+        assert_eq!(error.to_string(), "refused with 0 queue pairs");
     });
 }
