@@ -274,14 +274,19 @@ enum LeaseLoopOutcome {
     End(anyhow::Result<()>),
 }
 
+/// Time to hand in the final counters: ending may take 10 s in all (`docs/operating.md`).
+const LAST_COUNTERS: Duration = Duration::from_secs(5);
+
 /// Sends a collector the final counters. `alone` means it is the only one.
 async fn send_final_counters(session: &mut LeasedSession, mut nodes: Vec<NodeStatistics>, alone: bool) {
     for_collector(&mut nodes, (!alone).then_some(session.collector()));
     let address = session.collector_address().to_owned();
-    match tokio::time::timeout(Duration::from_secs(2), session.leave_session(nodes)).await {
+    match tokio::time::timeout(LAST_COUNTERS, session.leave_session(nodes)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => warn!(%error, "the last counters did not reach the collector"),
-        Err(_) => warn!(collector = address, "the last counters did not reach the collector in 2 s"),
+        Err(_) => {
+            warn!(collector = address, "the last counters did not reach the collector in {LAST_COUNTERS:?}");
+        }
     }
 }
 
