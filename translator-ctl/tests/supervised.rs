@@ -105,6 +105,7 @@ fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
     let translator = start(folder.path(), &config, "127.0.0.61");
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let from = socket.local_addr().unwrap().to_string();
+    let begun = Instant::now();
     for sequence in 0..300 {
         // Store 99 is nobody's, store 1 takes values of 12 bytes.
         let (store, len) = if sequence % 2 == 0 { (99, 12) } else { (1, 16) };
@@ -124,7 +125,9 @@ fn a_flood_of_bad_reports_is_one_line_for_each_reason() {
             false => length.push(line),
         }
     }
-    assert!(unknown.len() <= 3 && length.len() <= 3, "{unknown:#?}\n{length:#?}");
+    // However long the flood and its lines took, lines are ten seconds apart.
+    let most = 1 + begun.elapsed().as_secs() as usize / 10;
+    assert!(unknown.len() <= most && length.len() <= most, "{most}: {unknown:#?}\n{length:#?}");
     for words in [&*format!("7 at {from}"), "99 (there are 1 flows, 2 events)", "dta-collector stores"] {
         assert!(unknown[0].contains(words), "{words}: {}", unknown[0]);
     }
