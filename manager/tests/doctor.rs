@@ -173,6 +173,37 @@ fn frames_of_the_second_before_are_not_missed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: frames are counted with a packet socket"]
+async fn counters_that_come_late_are_no_lost_frames() {
+    let (server, mut client) = collector().await;
+    let address = server.listen.to_string();
+    let mut link =
+        UdpLink::open(&UdpConfig::for_roce_frames((Ipv4Addr::new(127, 0, 0, 3), 0).into())).unwrap();
+    let session = session(&mut client, &link).await;
+    let renewal = |frames: u64| {
+        let counters = ["received", "accepted", "emitted", "operations", "frames"];
+        let counters = counters.map(|name| control::Counter { name: name.into(), value: frames });
+        let node = "translator/switch".into();
+        let statistics =
+            vec![control::NodeStatistics { node, counters: counters.into(), ..Default::default() }];
+        let (name, generation) = ("switch".into(), session.generation);
+        control::RenewSessionRequest { name, generation, statistics, ..Default::default() }
+    };
+    client.renew_session(renewal(0)).await.unwrap();
+    let mut batch = PacketBatch::new(1);
+    batch.push(&write(&session, &link, |rkey| rkey), 0).unwrap();
+    link.send(&mut batch).unwrap();
+    let look = tokio::task::spawn_blocking(move || doctor(&address, &[], None));
+    while !look.is_finished() {
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        client.renew_session(renewal(1)).await.unwrap();
+    }
+    let (status, findings) = look.await.unwrap();
+    assert_eq!(status, Some(0), "{findings:#?}");
+    server.shut_down().await.unwrap();
+}
+
 #[test]
 fn a_collector_that_is_not_there_is_told() {
     let ran = Command::new(env!("CARGO_BIN_EXE_dta-manager"))
