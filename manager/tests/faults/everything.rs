@@ -268,12 +268,14 @@ async fn settled(bed: &mut IntBed, datagrams: [u64; 2]) -> Counted {
                 && counted.own("flows.datagrams") == datagrams[1]
                 && counted.own("int.counts_held") == 0
                 && counted.own("held") == 0
+                // A frame that was lost several times may be sent again after more than the pause below.
+                && counted.own("queue_pair.atomic.outstanding") == 0
+                && counted.own("queue_pair.atomic.waiting") == 0
         };
         let counted = bed.until("everything taken", is_taken).await;
         let numbers = ["received", "emitted", "operations", "repeated_frames", "link.roce.sent"]
             .map(|name| counted.own(name));
         let now = (numbers, counted.nic("received"));
-        // Lost frames of RC are sent again after a time-out.
         tokio::time::sleep(Duration::from_millis(700)).await;
         if before.replace(now) == Some(now) {
             return counted;
