@@ -253,6 +253,11 @@ impl Counted {
         self.is_taken(reports) && self.is_executed()
     }
 
+    /// Whether the collector was told of all that the translator has received and sent.
+    pub fn is_told(&self) -> bool {
+        ["received", "emitted", "operations"].iter().all(|name| self.told(name) == self.own(name))
+    }
+
     /// Whether nothing is on its way from the translator into memory.
     pub fn is_executed(&self) -> bool {
         let executed = |what: &str| counter(&self.collector, "nic/", &format!("executed.{what}"));

@@ -53,10 +53,10 @@ impl WebBed {
         let setup = Setup { dialects: &["intcollector"], collector: &collector, ..Setup::default() };
         let mut int = IntBed::start_in(folder, &setup).await;
         int.replay(&capture, 0, &[]);
-        int.until("reports in memory", |counted| counted.is_in_memory(3)).await;
+        // The translator's counters come with the renewals of its session.
+        int.until("reports in memory", |counted| counted.is_in_memory(3) && counted.is_told()).await;
         let url = int.collector.as_ref().unwrap().said("web").to_owned();
         let page = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        // The translator's counters come with the renewals of its session.
         let begun = std::time::Instant::now();
         loop {
             let waterfall = http::get(&page, "/api/v1/waterfall").json();
