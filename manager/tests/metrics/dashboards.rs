@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::bed::{Bed, RECORDS};
 use crate::influx::{DATABASE, Influx};
-use crate::prometheus::Prometheus;
+use crate::prometheus::{PATIENCE, Prometheus};
 
 /// A query of a dashboard, and where it stands.
 struct Query {
@@ -128,16 +129,24 @@ async fn prometheus_answers_every_query_of_its_dashboards() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The queries that have no answer, or an empty one.
-fn empty_panels(prometheus: &Prometheus, queries: Vec<Query>) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for Query { place, text } in queries {
-        match prometheus.query(&text) {
-            Ok(told) if !told.is_empty() => {}
-            told => wrong.push(format!("{place}: {text}: {told:?}")),
+/// The queries that have no answer, or an empty one, however often Prometheus is asked: a rate takes two good scrapes of
+/// what it is of.
+fn empty_panels(prometheus: &Prometheus, mut queries: Vec<Query>) -> Vec<String> {
+    let begun = Instant::now();
+    loop {
+        let mut wrong = Vec::new();
+        queries.retain(|Query { place, text }| match prometheus.query(text) {
+            Ok(told) if !told.is_empty() => false,
+            told => {
+                wrong.push(format!("{place}: {text}: {told:?}"));
+                true
+            }
+        });
+        if queries.is_empty() || begun.elapsed() > PATIENCE {
+            return wrong;
         }
+        std::thread::sleep(Duration::from_secs(1));
     }
-    wrong
 }
 
 /// Who has NetFlow alone finds something on each panel but those about INT.

@@ -12,7 +12,7 @@ use crate::common::free_port;
 use crate::http::{encoded, get};
 
 /// How long it may take to start, and to scrape.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that ends with the test.
 pub(crate) struct Prometheus {
@@ -43,7 +43,8 @@ impl Prometheus {
         let ready = || get(&prometheus.address, "/-/ready").is_some_and(|(status, _)| status == 200);
         prometheus.until("it is ready", || ready().then_some(()));
         prometheus.until("it has scraped both twice", || {
-            let scraped = prometheus.query("count_over_time(up[1m]) >= 2 and up == 1").ok()?;
+            // `up` is 0 after a scrape that failed.
+            let scraped = prometheus.query("sum_over_time(up[1m]) >= 2 and up == 1").ok()?;
             (scraped.len() == 2).then_some(())
         });
         prometheus
