@@ -11,7 +11,7 @@ use dta_proto::control::{
 use crate::attacker::{Attack, Call, How};
 use crate::common::daemon::counter;
 use crate::common::int_bed::{IntBed, Setup};
-use crate::{LEASE, MOST_PARTS, RENEWALS, bed, call, endures, other};
+use crate::{MOST_PARTS, RENEWALS, bed, call, endures, other};
 
 /// With `until_cut`, until it has closed a connection for an answer that was not read.
 async fn collector_under(mut bed: IntBed, attack: Attack, until_cut: bool) {
@@ -61,12 +61,7 @@ async fn answers_that_nobody_reads_do_not_fill_a_collector() {
         call("/dta.v1.Collector/Query", &query("paths", keys, Of::Postcarding(PostcardingQuery {}))),
     ];
     let attack = Attack { how: How::Unread, addresses: 1, connections: 40, calls: 144, what };
-    let setup = Setup {
-        dialects: &["auto"],
-        collector: "[limits]\ncall_seconds = 10",
-        translator: LEASE,
-        ..Setup::default()
-    };
+    let setup = Setup { dialects: &["auto"], collector: "[limits]\ncall_seconds = 10", ..Setup::default() };
     collector_under(IntBed::start(&setup).await, attack, true).await;
 }
 

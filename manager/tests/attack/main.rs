@@ -28,8 +28,6 @@ const MOST_PARTS: usize = (1 << 18) - 8;
 fn answers(how: How) -> u32 {
     if how == How::Empty { 40 } else { 8 }
 }
-/// Renewed every two seconds: a busy machine keeps even an undisturbed translator waiting for some.
-const LEASE: &str = "lease_seconds = 12";
 /// How often the lease is renewed meanwhile, at least.
 const RENEWALS: u64 = 3;
 /// How long the end may take, as the documentation says.
@@ -116,5 +114,5 @@ async fn endures(
 }
 
 async fn bed() -> IntBed {
-    IntBed::start(&Setup { dialects: &["auto"], translator: LEASE, ..Setup::default() }).await
+    IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await
 }
