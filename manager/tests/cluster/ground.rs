@@ -235,23 +235,42 @@ impl Ground {
         self.printed(&[&["placement", command], arguments].concat(), &schema)
     }
 
-    /// Asserts that `stores`, `sessions`, `stats` and `top` are about so many collectors.
+    /// Waits until `stores`, `sessions`, `stats` and `top` are about so many collectors: a command leaves out one that is
+    /// slow to answer.
     pub(crate) fn check_commands(&self, collectors: usize) {
+        let begin = Instant::now();
+        while let Err(lack) = self.compare_commands(collectors) {
+            assert!(begin.elapsed() < PATIENCE, "{lack}");
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// What is not yet as [`Ground::check_commands`] expects it.
+    fn compare_commands(&self, collectors: usize) -> Result<(), String> {
         let stores = self.printed(&["stores"], "dta-collector-stores");
         let flows = stores.as_array().unwrap().iter().find(|store| store["name"] == "flows").unwrap();
         let used = flows["used"].as_u64().unwrap() as usize;
         // Of two of them, this would be less.
-        assert!(used > self.truth.keys().count() * 9 / 10, "nearly all keys: {used}");
+        if used <= self.truth.keys().count() * 9 / 10 {
+            return Err(format!("not nearly all keys: {used}"));
+        }
         let sessions = self.printed(&["sessions", "list"], "dta-collector-sessions");
-        assert_eq!(sessions.as_array().unwrap().len(), collectors, "{sessions:#}");
+        if sessions.as_array().unwrap().len() != collectors {
+            return Err(format!("not {collectors} sessions: {sessions:#}"));
+        }
         let stats = self.printed(&["stats"], "dta-collector-stats");
         let nics = stats["nodes"].as_array().unwrap().iter().filter(|node| node["stage"] == "nic").count();
-        assert_eq!(nics, collectors, "{stats:#}");
+        if nics != collectors {
+            return Err(format!("not {collectors} NICs: {stats:#}"));
+        }
         let top = self.printed(&["top", "--keys", "keys", "--store", "bytes"], "dta-collector-top");
         let flows = top["flows"].as_array().unwrap();
         // Each round counted each key once, wherever it was counted.
         let is_whole = |flow: &Value| flow["value"] == self.truth.rounds();
-        assert!(!flows.is_empty() && flows.iter().all(is_whole), "{top:#}");
+        match !flows.is_empty() && flows.iter().all(is_whole) {
+            true => Ok(()),
+            false => Err(format!("not {} for each key: {top:#}", self.truth.rounds())),
+        }
     }
 
     /// What a command of `dta-collector` prints about the cluster, which is as its schema says.

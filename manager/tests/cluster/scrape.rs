@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use super::ground::Ground;
+use super::ground::{Ground, PATIENCE};
 
 impl Ground {
     /// Asserts that Prometheus finds all collectors by asking one of them, and that each says that it is in the cluster.
@@ -21,23 +23,14 @@ impl Ground {
             "scrape_configs:\n- job_name: dta\n  http_sd_configs:\n  - url: http://{first}/targets\n"
         );
         std::fs::write(&config, job).unwrap();
-        let mut promtool = Command::new("promtool");
-        promtool.args(["check", "service-discovery", "--timeout=5s"]).arg(&config).arg("dta");
-        let output = promtool.output().expect("Debian's package prometheus (scripts/install-deps test)");
-        let told = String::from_utf8_lossy(&output.stderr);
-        let found: Vec<Value> =
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
-        let label = |target: &Value, name: &str| {
-            target["discoveredLabels"][name].as_str().unwrap_or_default().to_owned()
+        let begin = Instant::now();
+        let found = loop {
+            let (found, told) = discovered(&config);
+            if found.iter().map(|(id, at)| (id.as_str(), at.as_str())).eq(metrics.clone()) {
+                break found;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{found:?}: {told}");
         };
-        let found: BTreeMap<String, String> = found
-            .iter()
-            .map(|target| (label(target, "dta_collector"), label(target, "__address__")))
-            .collect();
-        assert!(
-            found.iter().map(|(id, at)| (id.as_str(), at.as_str())).eq(metrics.clone()),
-            "{found:?}: {told}"
-        );
         let size = view.collectors.len();
         for (id, at) in found {
             let page = get(&at, "/metrics");
@@ -53,6 +46,20 @@ impl Ground {
             assert!(page.lines().any(|line| line == gauge), "{id}: {gauge} is not in {page}");
         }
     }
+}
+
+/// The collectors that promtool finds, by their names, and what else it says. It takes all of its time, however soon it
+/// has an answer.
+fn discovered(config: &Path) -> (BTreeMap<String, String>, String) {
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "service-discovery", "--timeout=5s"]).arg(config).arg("dta");
+    let output = promtool.output().expect("Debian's package prometheus (scripts/install-deps test)");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+    let label =
+        |target: &Value, name: &str| target["discoveredLabels"][name].as_str().unwrap_or_default().to_owned();
+    let found = found.iter().map(|target| (label(target, "dta_collector"), label(target, "__address__")));
+    (found.collect(), told)
 }
 
 /// The answer of a server to a request, with its head.
