@@ -42,8 +42,14 @@ fn look_at_rates() -> Result<(), String> {
     // Each report is written twice (N = 2). Beside other work the sender starts late, and its mean is below its pace.
     let pace = 2.0 * f64::from(RATE);
     // The first words of a node that begins to count are no rate of a whole second yet.
-    terminal
-        .until("a rate", |screen| number(screen, "written:", "frames/s").filter(|rate| *rate > pace / 2.0));
+    let has_begun = terminal.until("a rate", |screen| {
+        let is_shown = number(screen, "written:", "frames/s").is_some_and(|rate| rate > pace / 2.0);
+        let has_ended = reporter.try_wait().unwrap().is_some();
+        (is_shown || has_ended).then_some(is_shown)
+    });
+    if !has_begun {
+        return Err("no rate was shown before the sender ended".into());
+    }
     std::thread::sleep(Duration::from_secs(2));
     let mut seen = Vec::new();
     while reporter.try_wait().unwrap().is_none() && seen.len() < 30 {
@@ -71,9 +77,10 @@ fn look_at_rates() -> Result<(), String> {
     if median <= 0.85 * truth || median >= 1.15 * pace {
         return Err(format!("{median} seen, {truth} sent: {seen:?}"));
     }
-    // It was 0 and twice the truth in turn.
-    if least <= 0.4 * truth || most >= 1.7 * pace {
-        return Err(format!("{truth} sent: {seen:?}"));
+    // It was 0 and twice the truth in turn. Beside other work, one look or another really is.
+    let wrong = seen.iter().filter(|rate| **rate <= 0.4 * truth || **rate >= 1.7 * pace).count();
+    if 3 * wrong > seen.len() {
+        return Err(format!("{truth} sent, {wrong} looks are wrong: {seen:?}"));
     }
     Ok(())
 }
