@@ -199,7 +199,7 @@ async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
     let mut bed = IntBed::start(&setup).await;
     let to = bed.translator.ready["int"][0].as_str().unwrap().to_owned();
     let load = std::thread::spawn(move || {
-        let arguments = ["replay", file.to_str().unwrap(), "--to", &to, "--port", "54321", "--rate", "400"];
+        let arguments = ["replay", file.to_str().unwrap(), "--to", &to, "--port", "54321", "--rate", "200"];
         assert!(manager(&arguments).status.success());
     });
     bed.until("the first events", |counted| counted.own("append.emitted") > 400).await;
