@@ -96,7 +96,7 @@ pub struct TranslatorSettings {
 
 impl Default for TranslatorSettings {
     fn default() -> Self {
-        Self { flush_ms: 200, lease_seconds: 10, spread_copies: false }
+        Self { flush_ms: 200, lease_seconds: 30, spread_copies: false }
     }
 }
 
