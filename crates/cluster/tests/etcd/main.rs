@@ -370,8 +370,7 @@ fn logged(alerts: &ClusterAlerts) -> Vec<(u64, String, String)> {
 #[ignore = "needs etcd-server"]
 async fn what_several_collectors_find_is_logged_once_and_the_log_goes_on_when_its_keeper_dies() {
     let nodes = Nodes::with(1, "http", |_| Vec::new());
-    // Longer than a busy machine stands still.
-    let config = Config { lease_seconds: 10, ..nodes.config() };
+    let config = nodes.config();
     let join = |id: &str| join_alerts(config.clone(), id.to_owned()).unwrap();
     let first = join("a");
     eventually("the first one keeps the log", async || first.is_keeper()).await;

@@ -48,9 +48,10 @@ impl Nodes {
         self.folder.path()
     }
 
+    /// The default lease is longer than a busy machine stands still.
     pub(super) fn config(&self) -> Config {
         let url = |n| format!("{}://{}:{}", self.scheme, self.address, CLIENTS + n);
-        Config { lease_seconds: 3, ..Config::new((0..self.running.len() as u16).map(url).collect()) }
+        Config::new((0..self.running.len() as u16).map(url).collect())
     }
 
     /// Starts a node, which has what it had when it was killed.
