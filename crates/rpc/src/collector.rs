@@ -3,8 +3,14 @@
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{EndSessionRequest, OpenSessionRequest, RenewSessionRequest, Session};
 use tonic::transport::Channel;
+use tonic::{Response, Status};
 
+use crate::transport::is_farewell;
 use crate::{ClientError, ClientOptions, MAX_ANSWER, ServerKind, channel};
+
+/// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on a
+/// reload.
+const TRIES: usize = 3;
 
 /// A connected client. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,37 +38,50 @@ impl RemoteCollector {
         Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }
 
-    /// The generated client: a handle of the same connection.
-    pub(crate) fn grpc_client(&self) -> CollectorClient<Channel> {
-        self.inner.clone()
+    /// Makes a call, and makes it again while the connection ended before the collector processed it.
+    pub(crate) async fn call<Q, T, F>(
+        &self,
+        request: Q,
+        call: impl Fn(CollectorClient<Channel>, Q) -> F,
+    ) -> Result<T, ClientError>
+    where
+        Q: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        for _ in 1..TRIES {
+            match call(self.inner.clone(), request.clone()).await {
+                Err(status) if is_farewell(&status) => {}
+                answer => return Ok(answer?.into_inner()),
+            }
+        }
+        Ok(call(self.inner.clone(), request).await?.into_inner())
     }
 
     /// Opens or resumes a translator's session.
     pub async fn open_session(&mut self, request: OpenSessionRequest) -> Result<Session, ClientError> {
-        Ok(self.inner.open_session(request).await?.into_inner())
+        self.call(request, |mut to, request| async move { to.open_session(request).await }).await
     }
 
     /// What [`RemoteCollector::open_session`] would return; nothing changes in the collector.
     pub async fn preview_session(&mut self, request: OpenSessionRequest) -> Result<Session, ClientError> {
-        Ok(self.inner.preview_session(request).await?.into_inner())
+        self.call(request, |mut to, request| async move { to.preview_session(request).await }).await
     }
 
     /// Renews a translator's session, and hands in counters of at most [`dta_proto::control::MAX_NODES`]
     /// nodes.
     pub async fn renew_session(&mut self, request: RenewSessionRequest) -> Result<Session, ClientError> {
-        Ok(self.inner.renew_session(request).await?.into_inner())
+        self.call(request, |mut to, request| async move { to.renew_session(request).await }).await
     }
 
     /// Ends a session as its translator does, with its last counters.
     pub async fn give_up_session(&mut self, request: EndSessionRequest) -> Result<(), ClientError> {
-        self.inner.end_session(request).await?;
+        self.call(request, |mut to, request| async move { to.end_session(request).await }).await?;
         Ok(())
     }
 
     /// Ends a session, as an operator does.
     pub async fn end_session(&mut self, name: &str) -> Result<(), ClientError> {
         let request = EndSessionRequest { name: name.to_owned(), ..EndSessionRequest::default() };
-        self.inner.end_session(request).await?;
-        Ok(())
+        self.give_up_session(request).await
     }
 }

@@ -8,49 +8,23 @@ use dta_proto::control::{
     ReadMemoryResponse, StatisticsRequest, StoreInfo, StorePlacement, TailRequest,
 };
 use tokio_stream::StreamExt;
-use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::Code;
 
 use super::{Ask, QueryAnswers, Question, Series, Span, TailMessages};
 use crate::ClientError;
 use crate::collector::RemoteCollector;
 
-/// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on a
-/// reload.
-const TRIES: usize = 3;
-
-impl RemoteCollector {
-    /// Makes a call that changes nothing in the collector.
-    pub(super) async fn read<Q, T, F>(
-        &self,
-        request: Q,
-        call: impl Fn(CollectorClient<Channel>, Q) -> F,
-    ) -> Result<T, ClientError>
-    where
-        Q: Clone,
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
-        for _ in 1..TRIES {
-            match call(self.grpc_client(), request.clone()).await {
-                Err(status) if crate::transport::is_farewell(&status) => {}
-                answer => return Ok(answer?.into_inner()),
-            }
-        }
-        Ok(call(self.grpc_client(), request).await?.into_inner())
-    }
-}
-
 #[tonic::async_trait]
 impl Ask for RemoteCollector {
     async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.list_stores(request).await };
-        Ok(self.read(ListStoresRequest {}, call).await?.stores)
+        Ok(self.call(ListStoresRequest {}, call).await?.stores)
     }
 
     /// A collector older than this call answers through its stores, each of which it reads.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.placement(request).await };
-        match self.read(PlacementRequest {}, call).await {
+        match self.call(PlacementRequest {}, call).await {
             Err(ClientError::Status(status)) if status.code() == Code::Unimplemented => {}
             answer => return answer,
         }
@@ -62,7 +36,7 @@ impl Ask for RemoteCollector {
     }
 
     async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
-        self.read(QueryRequest::from(question), |mut to, request| async move { to.query(request).await })
+        self.call(QueryRequest::from(question), |mut to, request| async move { to.query(request).await })
             .await?
             .try_into()
     }
@@ -70,43 +44,43 @@ impl Ask for RemoteCollector {
     async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let Span { since, until } = span;
         let request = QuerySeriesRequest { since, until, query: Some(question.into()) };
-        let answer = self.read(request, |mut to, request| async move { to.query_series(request).await });
+        let answer = self.call(request, |mut to, request| async move { to.query_series(request).await });
         answer.await?.try_into()
     }
 
     async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.epochs(request).await }).await
+        self.call(request, |mut to, request| async move { to.epochs(request).await }).await
     }
 
     async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
-        let stream = self.read(request, |mut to, request| async move { to.tail(request).await }).await?;
+        let stream = self.call(request, |mut to, request| async move { to.tail(request).await }).await?;
         Ok(TailMessages::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
-        let stream = self.read(request, |mut to, request| async move { to.entries(request).await }).await?;
+        let stream = self.call(request, |mut to, request| async move { to.entries(request).await }).await?;
         Ok(TailMessages::new(stream.map(|message| message.map_err(ClientError::from))))
     }
 
     async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.flows(request).await }).await
+        self.call(request, |mut to, request| async move { to.flows(request).await }).await
     }
 
     async fn fetch_alerts(&self, request: AlertsRequest) -> Result<AlertsResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.alerts(request).await }).await
+        self.call(request, |mut to, request| async move { to.alerts(request).await }).await
     }
 
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError> {
-        self.read(request, |mut to, request| async move { to.read_memory(request).await }).await
+        self.call(request, |mut to, request| async move { to.read_memory(request).await }).await
     }
 
     async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let request = ListSessionsRequest {};
-        self.read(request, |mut to, request| async move { to.list_sessions(request).await }).await
+        self.call(request, |mut to, request| async move { to.list_sessions(request).await }).await
     }
 
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.statistics(request).await };
-        Ok(self.read(StatisticsRequest {}, call).await?.nodes)
+        Ok(self.call(StatisticsRequest {}, call).await?.nodes)
     }
 }

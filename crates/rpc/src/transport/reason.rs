@@ -5,7 +5,7 @@ use std::io;
 
 use h2::Reason;
 use tokio_rustls::rustls::{self, CertificateError};
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::transport::tls::for_people;
 
@@ -49,16 +49,18 @@ pub fn status_reason(status: &Status) -> String {
     status.source().map_or_else(|| status.message().to_owned(), failure_reason)
 }
 
-/// Whether the server ended the connection gracefully without processing the call: HTTP/2's GOAWAY without an error
-/// (RFC 9113 section 6.8), or an end before the call was sent. A read-only call can be made again, over a new
-/// connection.
+/// Whether the connection ended without the server having processed the call: it sent HTTP/2's GOAWAY without an
+/// error, whose last stream is an earlier one (RFC 9113 section 6.8), or it was gone before the call was sent. Any
+/// call can then be made again, over a new connection.
 pub fn is_farewell(status: &Status) -> bool {
-    let mut next = status.source();
     // A server's own status has no source.
-    if next.is_some() && status.code() == Code::Cancelled {
-        return true;
-    }
+    let mut next = status.source();
     while let Some(error) = next {
+        // hyper gives back what it has not sent.
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        // Calls up to the last stream of GOAWAY go on; if the connection breaks under them, they end with another error.
         if let Some(http) = error.downcast_ref::<h2::Error>() {
             return http.is_remote() && http.is_go_away() && http.reason() == Some(Reason::NO_ERROR);
         }
