@@ -244,8 +244,11 @@ fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut PacketBa
 }
 
 /// Adds what a responder has counted since the last call to the counter file.
+///
+/// The last counter goes first, and readers begin with the first: whoever sees that packets of a batch were executed
+/// also sees which others were dropped, and the answers.
 fn publish_counts(file: &CounterFile, published: &mut NicCounts, counts: &NicCounts) {
-    for (index, &counter) in Counter::ALL.iter().enumerate() {
+    for (index, &counter) in Counter::ALL.iter().enumerate().rev() {
         let (before, now) = (published.get(counter), counts.get(counter));
         if now != before {
             file.add(index, now.wrapping_sub(before));
@@ -285,4 +288,34 @@ pub(super) fn counter_names(link: &dyn Link) -> Vec<String> {
 /// Locks, even if an earlier holder panicked: every value here is consistent between statements that can panic.
 pub(super) fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sees_what_a_batch_executed_finds_the_rest_of_it_in_the_later_counters() {
+        let names: Vec<_> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        let file = CounterFile::open(None, "soft", &names).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut published, mut counts) = (NicCounts::default(), NicCounts::default());
+                for _ in 0..1_000_000 {
+                    for counter in [Counter::ExecutedWrite, Counter::DroppedNotRoce, Counter::SentAck] {
+                        counts.increment(counter);
+                    }
+                    publish_counts(&file, &mut published, &counts);
+                }
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                let [executed, dropped, sent] =
+                    [Counter::ExecutedWrite, Counter::DroppedNotRoce, Counter::SentAck]
+                        .map(|counter| file.load(counter as usize));
+                assert!(executed <= dropped && dropped <= sent, "{executed} {dropped} {sent}");
+            }
+        });
+    }
 }
