@@ -299,8 +299,13 @@ fn what_the_kernel_drops_before_a_raw_link_is_counted_exactly() {
             }
             assert_eq!(near.send(&mut batch).unwrap(), 64);
         }
-        while far.recv(&mut batch, Some(Duration::from_millis(500))).unwrap() > 0 {}
-        let counters = far.link_counters();
+        let (start, mut counters) = (Instant::now(), far.link_counters());
+        while far.recv(&mut batch, Some(Duration::from_millis(500))).unwrap() > 0
+            || counters.received + counters.dropped_by_kernel < 1024
+        {
+            assert!(start.elapsed() < Duration::from_secs(60), "{counters:?}");
+            counters = far.link_counters();
+        }
         assert!(counters.dropped_by_kernel > 0, "{counters:?}");
         assert_eq!(counters.received + counters.dropped_by_kernel, 1024);
     });
@@ -328,13 +333,13 @@ fn a_raw_link_goes_round_its_ring_in_order() {
                 sent += 1;
             }
             assert_eq!(near.send(&mut batch).unwrap(), burst);
-            let mut few = PacketBatch::new(5);
-            for wanted in wanted.chunks(5) {
-                assert_eq!(far.recv(&mut few, SOON).unwrap(), wanted.len());
-                let got: Vec<_> =
-                    (0..few.len()).map(|index| few.ethernet_frame(index).unwrap().to_vec()).collect();
-                assert_eq!(got, wanted);
+            // The kernel may hand frames over later than they are sent.
+            let (mut got, mut few) = (Vec::new(), PacketBatch::new(5));
+            while got.len() < wanted.len() {
+                assert_ne!(far.recv(&mut few, SOON).unwrap(), 0, "{} of {burst} frames came", got.len());
+                got.extend((0..few.len()).map(|index| few.ethernet_frame(index).unwrap().to_vec()));
             }
+            assert_eq!(got, wanted);
             assert_eq!(far.recv(&mut few, Some(Duration::ZERO)).unwrap(), 0);
         }
         let counters = far.link_counters();
@@ -347,7 +352,9 @@ fn a_raw_link_goes_round_its_ring_in_order() {
         }
         assert_eq!(near.send(&mut batch).unwrap(), 2);
         let mut short = PacketBatch::with_packet_capacity(4, 100);
-        assert_eq!(far.recv(&mut short, SOON).unwrap(), 1);
+        // Without a frame if the long one has come alone.
+        let came = (0..2).any(|_| far.recv(&mut short, SOON).unwrap() == 1);
+        assert!(came);
         assert_eq!((short.packet(0).len(), far.link_counters().dropped_too_long), (36, 1));
     });
 }
