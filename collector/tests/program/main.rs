@@ -248,15 +248,19 @@ fn looks_one_after_another_send_no_screen_codes_into_a_pipe() {
 #[test]
 fn a_signal_ends_it_in_order() {
     let dir = tempfile::tempdir().unwrap();
+    let memory = dir.path().join("m");
+    fill(&memory);
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let (child, ready) = serve(&dir.path().join("m"), Stdio::piped());
+        let (child, ready) = serve(&memory, Stdio::piped());
         // A tail under way must not hold it up.
         let mut tail = program()
-            .args(["tail", "--collector", ready["listen"].as_str().unwrap()])
+            .args(["tail", "--from-start", "--collector", ready["listen"].as_str().unwrap()])
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        let mut lines = BufReader::new(tail.stdout.take().unwrap());
+        assert_ne!(lines.read_line(&mut String::new()).unwrap(), 0, "the tail ended");
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, signal).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -351,6 +355,7 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
         }
         link.send(&mut batch).unwrap();
     };
+    let begun = Instant::now();
     for _ in 0..4 {
         send(&mut peer, qpn, region.rkey.wrapping_add(1));
         send(&mut peer, qpn ^ 1, region.rkey);
@@ -372,6 +377,8 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let log = told(&child.wait_with_output().unwrap());
+    // One each ten seconds.
+    let most = 2 + begun.elapsed().as_secs() as usize / 10;
     for (reason, sender, qpn) in [
         ("dropped.rkey", "127.0.0.2", qpn),
         ("dropped.unknown_queue_pair", "127.0.0.2", qpn ^ 1),
@@ -379,7 +386,7 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
     ] {
         let lines: Vec<_> = log.lines().filter(|line| line.contains(reason)).collect();
         // The first frames may be counted while the first line is written; the rest is named when the collector stops.
-        assert!((1..=2).contains(&lines.len()), "{reason}: {log}");
+        assert!((1..=most).contains(&lines.len()), "{reason}: {log}");
         let says = [format!("sender={sender}"), format!("queue_pair={qpn:#08x}"), "WARN".into()];
         assert!(lines.iter().all(|line| says.iter().all(|s| line.contains(s))), "{lines:?}");
         let frames = |line: &&str| line.rsplit("frames=").next().unwrap().trim().parse::<u32>().unwrap();

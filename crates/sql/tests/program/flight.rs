@@ -158,7 +158,9 @@ async fn bounds_hold_and_are_told() {
         }
     };
     assert_eq!(number(seven), 7);
-    let small = Server::start(folder.path(), &["--query-rows", "1000", "--memory-mib", "64"]);
+    // The time of a statement is no bound here.
+    let bounds = ["--query-rows", "1000", "--memory-mib", "64", "--query-seconds", "600"];
+    let small = Server::start(folder.path(), &bounds);
     let mut client = small.client().await;
     let rows = told(asked(&mut client, "select * from generate_series(1, 100000)").await);
     assert!(rows.contains("--query-rows"), "{rows}");
