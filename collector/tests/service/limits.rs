@@ -151,18 +151,19 @@ async fn calls_that_stall_keep_nobody_waiting_but_their_caller() {
 async fn connections_are_bounded_for_each_address() {
     let limits = CollectorLimits { connections: 8, connections_per_address: 3, ..CollectorLimits::default() };
     let server = RunningCollector::start(&Config { limits, ..config() }).await.unwrap();
-    let list = control::ListStoresRequest {};
+    // Each has a call under way: one that has had none for two seconds would leave for the fourth.
+    let follow = control::TailRequest { store: "events".into(), ..Default::default() };
     let mut one = Vec::new();
     for _ in 0..3 {
         let mut client = from(&server, [127, 0, 0, 1]).await;
-        client.list_stores(list).await.unwrap();
-        one.push(client);
+        let tail = client.tail(follow.clone()).await.unwrap();
+        one.push((client, tail));
     }
     let mut fourth = tokio::net::TcpStream::connect(server.listen).await.unwrap();
     let closed = tokio::time::timeout(Duration::from_secs(60), fourth.read(&mut [0])).await.unwrap();
     assert!(matches!(closed, Ok(0) | Err(_)));
     let mut other = from(&server, [127, 0, 0, 5]).await;
-    other.list_stores(list).await.unwrap();
+    other.list_stores(control::ListStoresRequest {}).await.unwrap();
     let nodes = other.statistics(control::StatisticsRequest {}).await.unwrap().into_inner().nodes;
     let collector = nodes.iter().find(|n| n.node == "collector").unwrap();
     let count = |name: &str| collector.counters.iter().find(|c| c.name == name).map(|c| c.value);
