@@ -38,6 +38,9 @@ const EVENTS: ProgramObject =
 /// The first kernel that attaches XDP programs through a file descriptor.
 const LINUX: (u32, u32) = (5, 9);
 
+/// Attempts to load a program: the kernel's verifier gives up with EAGAIN when a signal comes. libbpf makes as many.
+const LOADS: usize = 5;
+
 /// A program attached to an interface until this is dropped.
 pub(super) struct Program {
     // First: it is detached before anything it uses is gone.
@@ -186,7 +189,14 @@ impl ProgramObject {
             loader.map_max_entries(map, *count);
         }
         let mut loaded = loader.load(self.bytes).map_err(|error| failed(&error))?;
-        self.find_program(&mut loaded)?.load().map_err(|error| failed(&error))?;
+        let program = self.find_program(&mut loaded)?;
+        let mut tries = 1;
+        while let Err(error) = program.load() {
+            if find_errno(&error) != Some(libc::EAGAIN) || tries == LOADS {
+                return Err(failed(&error));
+            }
+            tries += 1;
+        }
         Ok(loaded)
     }
 
