@@ -52,7 +52,7 @@ pub fn status_reason(status: &Status) -> String {
 /// Whether the connection ended without the server having processed the call: it sent HTTP/2's GOAWAY without an
 /// error, whose last stream is an earlier one (RFC 9113 section 6.8), or it was gone before the call was sent. Any
 /// call can then be made again, over a new connection.
-pub fn is_farewell(status: &Status) -> bool {
+pub(crate) fn is_farewell(status: &Status) -> bool {
     // A server's own status has no source.
     let mut next = status.source();
     while let Some(error) = next {
