@@ -232,6 +232,8 @@ pub struct WireEnds {
     interface: &'static str,
     /// The interfaces of translator and collector, which drop frames.
     ends: [&'static str; 2],
+    /// See [`refused_by_peer`].
+    refused_before: [u64; 2],
     loses: bool,
 }
 
@@ -242,7 +244,7 @@ pub struct WireCounts {
     pub sent: u64,
     /// Answers that it received.
     pub received: u64,
-    /// Frames, and answers, that the wire dropped.
+    /// Frames, and answers, that the wire dropped: as asked for, or because the kernel had no place for them.
     pub dropped: [u64; 2],
 }
 
@@ -283,8 +285,7 @@ impl WireEnds {
         if loss > 0.0 {
             let _ = run_command("modprobe", "sch_netem");
             for interface in ends {
-                let share = loss * 100.0;
-                run_command("tc", &format!("qdisc replace dev {interface} root netem loss {share}%"))
+                lose_frames(interface, ground.translator, loss)
                     .context("cannot make the wire lose frames")?;
             }
         }
@@ -293,7 +294,11 @@ impl WireEnds {
             wait_for_gid(SENDER, address)?;
         }
         let before = Cell::new(device_counts(SENDER)?.map(|count| count as i64));
-        Ok(WireEnds { device: SENDER, before, interface: link, ends, loses: loss > 0.0 })
+        let mut refused_before = [0; 2];
+        for (refused, interface) in refused_before.iter_mut().zip(ends) {
+            *refused = refused_by_peer(interface)?;
+        }
+        Ok(WireEnds { device: SENDER, before, interface: link, ends, refused_before, loses: loss > 0.0 })
     }
 
     /// What has passed so far.
@@ -303,10 +308,9 @@ impl WireEnds {
         let (now, before) = (device_counts(self.device)?, self.before.get());
         let [sent, received] = [0, 1].map(|n| (now[n] as i64 - before[n]) as u64);
         let mut dropped = [0; 2];
-        if self.loses {
-            for (dropped, interface) in dropped.iter_mut().zip(self.ends) {
-                *dropped = netem_drops(interface)?;
-            }
+        for (end, interface) in self.ends.into_iter().enumerate() {
+            let lost = if self.loses { netem_drops(interface)? } else { 0 };
+            dropped[end] = lost + refused_by_peer(interface)? - self.refused_before[end];
         }
         Ok(WireCounts { sent, received, dropped })
     }
@@ -380,6 +384,30 @@ fn device_counts(device: &str) -> anyhow::Result<[u64; 2]> {
         Ok(text.trim().parse()?)
     };
     Ok([read("sent_pkts")?, read("rcvd_pkts")?])
+}
+
+/// Drops this share of the RoCEv2 frames that leave an interface. No other packets, such as the kernel's own of IPv6:
+/// nobody counts them as sent, so they must not count as dropped.
+fn lose_frames(interface: &str, ip: IpAddr, share: f64) -> anyhow::Result<()> {
+    // Whatever the filter does not take goes to the second band.
+    let bands = "bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
+    run_command("tc", &format!("qdisc replace dev {interface} root handle 1: prio {bands}"))?;
+    let percent = share * 100.0;
+    run_command("tc", &format!("qdisc replace dev {interface} parent 1:1 netem loss {percent}%"))?;
+    let (protocol, header) = if ip.is_ipv4() { ("ip", "ip") } else { ("ipv6", "ip6") };
+    let frames = format!(
+        "match {header} protocol 17 0xff match {header} dport {} 0xffff",
+        dta_proto::wire::roce::PORT
+    );
+    let filter = format!("protocol {protocol} prio 1 u32 {frames} flowid 1:1");
+    run_command("tc", &format!("filter replace dev {interface} parent 1: {filter}"))
+}
+
+/// Packets that left an interface of a veth pair for nowhere: more waited for the CPU than `net.core.netdev_max_backlog`.
+fn refused_by_peer(interface: &str) -> anyhow::Result<u64> {
+    let path = format!("/sys/class/net/{interface}/statistics/tx_dropped");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().parse()?)
 }
 
 /// Packets that netem dropped on an interface.
