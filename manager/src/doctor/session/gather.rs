@@ -49,10 +49,10 @@ pub enum LookError {
 const STALE: Duration = Duration::from_millis(40);
 
 /// Translators report their counters every second; on a busy machine, or over a slow network, some are late.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The same for a session's first counters: a switch that was set up reports none.
-const FIRST_TOLD_WITHIN: Duration = Duration::from_millis(1500);
+const FIRST_REPORT_WITHIN: Duration = Duration::from_millis(1500);
 
 /// Watches for [`LookOptions::time`]. `root` is `/` except in tests.
 pub async fn gather_evidence(root: &Path, options: &LookOptions) -> Result<Evidence, LookError> {
@@ -109,7 +109,7 @@ pub async fn gather_evidence(root: &Path, options: &LookOptions) -> Result<Evide
     })
 }
 
-/// All counters, once each session's translator has reported new ones, or after [`TOLD_WITHIN`]. With older ones,
+/// All counters, once each session's translator has reported new ones, or after [`REPORTED_WITHIN`]. With older ones,
 /// frames sent before would seem to be sent in between.
 async fn fresh_statistics(
     client: &mut RemoteCollector,
@@ -120,17 +120,17 @@ async fn fresh_statistics(
         tokio::time::sleep(STALE).await;
         let nodes = client.statistics().await?;
         let waited = start.elapsed();
-        let is_told = |session: &SessionInfo| {
+        let has_reported = |session: &SessionInfo| {
             let translators =
                 nodes.iter().filter(|node| Stage::from_node_name(&node.node) == Stage::Translator);
             let ages = translators.filter(|node| node.session == session.name).map(|node| node.age_seconds);
             match ages.min_by(f64::total_cmp) {
                 Some(age) => age < waited.as_secs_f64(),
-                None => waited > FIRST_TOLD_WITHIN,
+                None => waited > FIRST_REPORT_WITHIN,
             }
         };
         let first = |session: &&SessionInfo| name::translator_of(&session.name) == session.name;
-        if waited > TOLD_WITHIN || sessions.sessions.iter().filter(first).all(is_told) {
+        if waited > REPORTED_WITHIN || sessions.sessions.iter().filter(first).all(has_reported) {
             return Ok(nodes);
         }
     }
