@@ -378,12 +378,14 @@ pub(crate) fn wire_counts(rxe: Option<&RxeGround>) -> anyhow::Result<Option<Wire
 
 /// Packets that a soft-RoCE device sent and received.
 fn device_counts(device: &str) -> anyhow::Result<[u64; 2]> {
-    let read = |counter: &str| -> anyhow::Result<u64> {
-        let path = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{counter}");
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        Ok(text.trim().parse()?)
-    };
+    let read =
+        |counter: &str| read_count(&format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{counter}"));
     Ok([read("sent_pkts")?, read("rcvd_pkts")?])
+}
+
+fn read_count(path: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().parse()?)
 }
 
 /// Drops this share of the RoCEv2 frames that leave an interface. No other packets, such as the kernel's own of IPv6:
@@ -405,9 +407,7 @@ fn lose_frames(interface: &str, ip: IpAddr, share: f64) -> anyhow::Result<()> {
 
 /// Packets that left an interface of a veth pair for nowhere: more waited for the CPU than `net.core.netdev_max_backlog`.
 fn refused_by_peer(interface: &str) -> anyhow::Result<u64> {
-    let path = format!("/sys/class/net/{interface}/statistics/tx_dropped");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    Ok(text.trim().parse()?)
+    read_count(&format!("/sys/class/net/{interface}/statistics/tx_dropped"))
 }
 
 /// Packets that netem dropped on an interface.
