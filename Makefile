@@ -9,6 +9,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 SOAK_SEEDS ?= 10
+SOAK_CASES ?= 5000
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 IMAGE ?= dta
 DTA_CAPTURES ?= $(abspath ../shared/data)
@@ -99,6 +100,8 @@ ebpf-check: ## whether the objects that are committed are what their sources mak
 test: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test: export CLIPPY_ARGS = $(LINTS)
 test: export CARGO_PROFILE_DEV_DEBUG = false
+# A change is judged by the same cases each time; `soak` looks for others.
+test: export PROPTEST_RNG_SEED = 1
 test: install-test-deps ebpf-check ## everything, as CI runs it
 	$(CARGO) test $(TESTED) --no-run
 	packaging/build-static dev $(TARGET)/package-test
@@ -118,7 +121,8 @@ in-guest:
 	$(MAKE) python
 	$(MAKE) rxe
 
-soak: ## the accounting with a tenth of all frames damaged, ten seeds, also with INT, flows and epochs at once; captures in ten epochs, asked over gRPC and with SQL, and INT captures with and without epochs, as fast as they are; ten million reports of random flows, and ten million hostile flow exports; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+soak: ## property tests with thousands of random cases; the accounting with a tenth of all frames damaged, ten seeds, also with INT, flows and epochs at once; captures in ten epochs, asked over gRPC and with SQL, and INT captures with and without epochs, as fast as they are; ten million reports of random flows, and ten million hostile flow exports; a database and object storage away for a minute; each attack on each daemon for a minute, as root; SOAK_REPORTS=100000000: also whether memory stays flat
+	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test $(TESTED) --no-fail-fast
 	DTA_SEEDS=$(SOAK_SEEDS) $(CARGO) test $(TESTED) --test faults
 	DTA_EPOCHS=10 $(CARGO) test $(TESTED) --test epochs
 	DTA_SPEEDUP=1 $(CARGO) test $(TESTED) --test moments
