@@ -61,6 +61,15 @@ pub(super) fn join_cluster(config: &Config, board: &AlertBoard) -> anyhow::Resul
     Ok(())
 }
 
+/// Lets another collector of the cluster, if there is one, deliver from now on.
+pub(super) async fn leave_cluster(board: &AlertBoard) {
+    if let Some(cluster) = board.cluster()
+        && tokio::time::timeout(super::cluster::LEAVE, cluster.leave_cluster()).await.is_err()
+    {
+        tracing::warn!("etcd did not answer: another collector delivers alerts when this one's lease ends");
+    }
+}
+
 /// What deliveries of a configuration's collector say, with links to the page at this address.
 pub(super) fn delivery_options(config: &Config, page: String) -> DeliveryOptions {
     let folder = match &config.memory {

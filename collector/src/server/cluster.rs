@@ -20,7 +20,7 @@ use crate::cluster::ClusterMembership;
 use crate::config::{self, Config};
 
 /// For how long leaving is tried; after that the lease ends by itself.
-const LEAVE: Duration = Duration::from_secs(2);
+pub(super) const LEAVE: Duration = Duration::from_secs(2);
 
 pub(super) struct MembershipHandle {
     says: watch::Sender<CollectorRecord>,

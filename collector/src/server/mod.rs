@@ -413,11 +413,15 @@ impl RunningCollector {
         }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
-        // One that has ended may have been asked for its result already.
-        if !grpc.is_finished() && tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
-            tracing::info!("cutting off calls that did not end in time");
-            grpc.abort();
-        }
+        let calls = async {
+            // One that has ended may have been asked for its result already.
+            if !grpc.is_finished() && tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
+                tracing::info!("cutting off calls that did not end in time");
+                grpc.abort();
+            }
+        };
+        // Nothing delivers or exports alerts here any more.
+        tokio::join!(calls, alerts::leave_cluster(&self.alerts));
         self.former.iter().for_each(JoinHandle::abort);
         // They may use what the others left: a task that goes on keeps the memory of its stores.
         let by = began + EXPORTS + GRACE + TASKS;

@@ -27,6 +27,7 @@ pub struct ClusterAlerts {
     lease: watch::Receiver<Option<Instant>>,
     is_keeper: watch::Receiver<bool>,
     notes: mpsc::Sender<DeliveryNote>,
+    leaving: Arc<watch::Sender<bool>>,
     _task: Arc<EndedTask>,
 }
 
@@ -58,6 +59,7 @@ pub(crate) struct AlertChannels {
     pub(crate) lease: watch::Sender<Option<Instant>>,
     pub(crate) is_keeper: watch::Sender<bool>,
     pub(crate) notes: mpsc::Receiver<DeliveryNote>,
+    pub(crate) leaving: watch::Receiver<bool>,
 }
 
 impl ClusterAlerts {
@@ -70,15 +72,18 @@ impl ClusterAlerts {
         let (lease_sender, lease) = watch::channel(None);
         let (keeper_sender, is_keeper) = watch::channel(false);
         let (notes, notes_receiver) = mpsc::channel(16);
+        let (leaving, leaving_receiver) = watch::channel(false);
         let channels = AlertChannels {
             found: found_receiver,
             log: log_sender,
             lease: lease_sender,
             is_keeper: keeper_sender,
             notes: notes_receiver,
+            leaving: leaving_receiver,
         };
         let task = Arc::new(EndedTask(tokio::spawn(run(channels))));
-        ClusterAlerts { found: Arc::new(found), log, lease, is_keeper, notes, _task: task }
+        let (found, leaving) = (Arc::new(found), Arc::new(leaving));
+        ClusterAlerts { found, log, lease, is_keeper, notes, leaving, _task: task }
     }
 
     /// Says what this collector finds: what fires, and what was resolved lately.
@@ -100,6 +105,15 @@ impl ClusterAlerts {
     /// Whether this collector is the one that delivers.
     pub fn is_keeper(&self) -> bool {
         *self.is_keeper.borrow() && self.is_in_cluster()
+    }
+
+    /// Ends this collector's part, and lets another one keep the log at once. What this one finds stays until its lease ends,
+    /// so that nothing is resolved if it starts again by then. Waits for etcd without a limit.
+    pub async fn leave_cluster(&self) {
+        self.leaving.send_replace(true);
+        let mut is_keeper = self.is_keeper.clone();
+        // The task ends with its channels.
+        while is_keeper.changed().await.is_ok() {}
     }
 
     /// Waits until the log, the keeper or the lease is another one than at the last call of this clone.

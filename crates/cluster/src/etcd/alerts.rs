@@ -11,7 +11,6 @@
 //! Whatever a keeper writes is written only if it still is the keeper.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,14 +70,13 @@ fn to_json(value: &impl serde::Serialize) -> Result<Vec<u8>, EtcdError> {
 impl AlertMember {
     async fn run(mut self) {
         let mut turns = Turns::new(&self.config);
-        loop {
-            let Err(EtcdError(reason)) = self.until_it_ends(&mut turns).await;
+        while let Err(EtcdError(reason)) = self.until_it_leaves(&mut turns).await {
             turns.record_failure(&EtcdError(format!("alerts: {reason}"))).await;
         }
     }
 
     /// One connection's time in the cluster.
-    async fn until_it_ends(&mut self, turns: &mut Turns) -> Result<Infallible, EtcdError> {
+    async fn until_it_leaves(&mut self, turns: &mut Turns) -> Result<(), EtcdError> {
         let mut client = self.config.connect_node(turns.current_node()).await?;
         let begun = Instant::now();
         let (lease, (mut renewer, mut renewed)) =
@@ -140,6 +138,10 @@ impl AlertMember {
                 Ok(()) = self.channels.found.changed() => {}
                 Some(note) = self.channels.notes.recv() => {
                     watched.write_note(&mut client, lease, note).await?;
+                }
+                Ok(_) = self.channels.leaving.wait_for(|is_leaving| *is_leaving) => {
+                    self.channels.is_keeper.send_replace(false);
+                    return watched.resign(&mut client, lease).await;
                 }
             }
         }
@@ -258,6 +260,13 @@ impl WatchedLog {
         let put = TxnOp::put(self.keeper_key(), id, Some(PutOptions::new().with_lease(lease)));
         let is_free = Compare::create_revision(self.keeper_key(), CompareOp::Equal, 0);
         client.txn(Txn::new().when([is_free]).and_then([put])).await?;
+        Ok(())
+    }
+
+    /// Ends being the keeper, if it is. It may have been elected without having seen that yet.
+    async fn resign(&self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
+        let is_own = Compare::lease(self.keeper_key(), CompareOp::Equal, lease);
+        client.txn(Txn::new().when([is_own]).and_then([TxnOp::delete(self.keeper_key(), None)])).await?;
         Ok(())
     }
 

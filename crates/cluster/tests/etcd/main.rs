@@ -407,6 +407,28 @@ async fn what_several_collectors_find_is_logged_once_and_the_log_goes_on_when_it
 
 #[tokio::test]
 #[ignore = "needs etcd-server"]
+async fn a_keeper_that_leaves_has_a_successor_before_its_lease_ends_and_nothing_is_resolved() {
+    let nodes = Nodes::with(1, "http", |_| Vec::new());
+    let config = Config { lease_seconds: 900, ..nodes.config() };
+    let join = |id: &str| join_alerts(config.clone(), id.to_owned()).unwrap();
+    let first = join("a");
+    eventually("the first one keeps the log", async || first.is_keeper()).await;
+    let second = join("b");
+    first.set_found([alert("x", 1000, None)]);
+    eventually("x is logged", async || logged(&second).len() == 1).await;
+    // Who does not keep the log takes it from nobody.
+    join("c").leave_cluster().await;
+    assert!(first.is_keeper());
+    first.leave_cluster().await;
+    assert!(!first.is_keeper());
+    eventually("the second one keeps the log", async || second.is_keeper()).await;
+    second.set_found([alert("y", 2000, None)]);
+    eventually("y is logged", async || logged(&second).len() == 2).await;
+    assert_eq!(logged(&second)[1], (2, "y".to_owned(), "firing".to_owned()));
+}
+
+#[tokio::test]
+#[ignore = "needs etcd-server"]
 async fn over_tls_with_a_name_and_a_password() {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
