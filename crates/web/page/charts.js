@@ -1,6 +1,6 @@
 // Charts as SVG.
 
-import { h, svg } from "./elements.js";
+import { counterName, h, svg } from "./elements.js";
 import { age, count, exact, percent, rate } from "./format.js";
 
 /** Height of the widest band. */
@@ -93,7 +93,7 @@ function wideFlow(stages, width) {
 function lossList(stage) {
   const share = (n) => (stage.count ? percent(n / stage.count) : "");
   const items = stage.losses.map((loss) =>
-    h("li", { class: lossKind(loss), title: loss.meaning, "data-loss": loss.name }, h("b", {}, counted(loss)), " ", h("span", { class: "nowrap" }, share(loss.count)), " ", h("span", { class: "mono" }, loss.name), loss.rate ? ` ${rate(loss.rate)}` : ""));
+    h("li", { class: lossKind(loss), title: loss.meaning, "data-loss": loss.name }, h("b", {}, counted(loss)), " ", h("span", { class: "nowrap" }, share(loss.count)), " ", counterName(loss.name), loss.rate ? ` ${rate(loss.rate)}` : ""));
   if (stage.waiting) items.push(h("li", { class: "wait" }, h("b", {}, exact(stage.waiting)), " wait"));
   return h("ul", { class: "losses" }, items);
 }

@@ -29,6 +29,9 @@ export function table(columns, rows) {
 
 export const bar = (share, kind) => h("span", { class: `bar ${kind ?? ""}`, "aria-hidden": "true" }, h("i", { "width%": share * 100 }));
 
+/** The dotted name of a counter, which may go on in another line after each of its words. */
+export const counterName = (name) => h("span", { class: "mono" }, name.split(/(?<=[._-])/).flatMap((word, i) => (i ? [h("wbr"), word] : [word])));
+
 /** What to do where there is nothing. */
 export const empty = (title, ...advice) => h("div", { class: "empty" }, h("strong", {}, title), advice);
 

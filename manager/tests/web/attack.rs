@@ -1,9 +1,9 @@
 //! Other sites, slow readers, many connections and malformed requests: refused, bounded and counted.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Key;
@@ -11,8 +11,9 @@ use dta_proto::telemetry::{Location, TelemetryEntry, list, store};
 use dta_proto::wire::dta::DtaBody;
 use dta_reporter::{Config, Reporter};
 use dta_rpc::collector::RemoteCollector;
+use dta_rpc::transport::tls;
 use dta_rpc::{Ask as _, ClientOptions, Spread, SpreadMember};
-use dta_web::{Access, WebCounters, WebOptions, WebPort};
+use dta_web::{Access, ServedWeb, WebCounters, WebOptions, WebPort};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use crate::common::int_bed::{PATIENCE, until_room};
@@ -209,24 +210,79 @@ async fn a_live_view_that_reads_too_slowly_is_told_how_many_events_it_missed() {
     assert!(skipped > 0 && skipped <= bed.counted("web.skipped").await, "{skipped}");
 }
 
+/// A collector that takes connections and never answers, and what its page counts.
+struct SilentCollector {
+    listener: TcpListener,
+    counters: Arc<WebCounters>,
+}
+
+impl SilentCollector {
+    fn new() -> SilentCollector {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SilentCollector { listener, counters: Arc::default() }
+    }
+
+    async fn serve_page(&self, tls: Option<Arc<tls::RustlsServerConfig>>) -> ServedWeb {
+        let address = self.listener.local_addr().unwrap().to_string();
+        let ask = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address)).unwrap();
+        let options = WebOptions {
+            ask: Spread::new(vec![SpreadMember { address, ask: Arc::new(ask) }]),
+            names: Arc::default(),
+            title: "silent".into(),
+            version: "0",
+            access: Access::default(),
+            counters: self.counters.clone(),
+            own_notices: Arc::new(Vec::new),
+        };
+        let port = WebPort::open(&"127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+        port.serve(options, tls)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_handshakes_that_do_not_go_on_lock_nobody_out_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let [cert, key_file] = ["page.crt", "page.key"].map(|name| folder.path().join(name));
+    std::fs::write(&cert, certificate.pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    let files = tls::ServerFiles { cert: &cert, key: &key_file, client_ca: &cert };
+    let silent = SilentCollector::new();
+    let served = silent.serve_page(Some(tls::load_page_tls(&files, false, SystemTime::now()).unwrap())).await;
+    // Twice as many as there are places: some say nothing, others the beginning of a handshake.
+    let held: Vec<TcpStream> = (0..256)
+        .map(|number| {
+            let mut stream = TcpStream::connect(served.address).unwrap();
+            stream.write_all(if number % 2 == 0 { b"" } else { b"\x16\x03\x01\x02\x00\x01\x00" }).unwrap();
+            stream
+        })
+        .collect();
+    let url = served.page_url();
+    let answer = tokio::process::Command::new("curl")
+        .args(["-sk", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", &url])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer.stdout), "200", "{url}");
+    // Those for which there was a place are closed after the time that a handshake has.
+    for mut stream in held {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = stream.read(&mut [0; 64]);
+        assert!(
+            ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |len| *len == 0),
+            "{ended:?}"
+        );
+    }
+    let displaced = silent.counters.named_counters().into_iter().find(|(name, _)| name == "web.displaced");
+    assert!(displaced.as_ref().is_some_and(|(_, count)| *count >= 128), "{displaced:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_too_long_for_a_turn_is_sent_away() {
-    // A collector that takes connections and never answers.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = silent.local_addr().unwrap().to_string();
-    let ask = RemoteCollector::connect_lazy(&ClientOptions::without_tls(&address)).unwrap();
-    let counters = Arc::<WebCounters>::default();
-    let options = WebOptions {
-        ask: Spread::new(vec![SpreadMember { address, ask: Arc::new(ask) }]),
-        names: Arc::default(),
-        title: "silent".into(),
-        version: "0",
-        access: Access::default(),
-        counters: counters.clone(),
-        own_notices: Arc::new(Vec::new),
-    };
-    let port = WebPort::open(&"127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
-    let served = port.serve(options, None);
+    let silent = SilentCollector::new();
+    let served = silent.serve_page(None).await;
     let page = served.address.to_string();
     // Four have turns.
     let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
@@ -237,7 +293,7 @@ async fn who_waits_too_long_for_a_turn_is_sent_away() {
     let first = answers.recv().await.unwrap();
     assert_eq!((first.status, first.header("retry-after")), (503, "2"));
     assert!(first.json()["detail"].as_str().unwrap().contains("others are being answered"), "{}", first.body);
-    assert!(counters.named_counters().contains(&("web.busy".to_owned(), 1)));
+    assert!(silent.counters.named_counters().contains(&("web.busy".to_owned(), 1)));
     // What needs no turn is there.
     assert_eq!(http::get(&page, "/").status, 200);
 }
