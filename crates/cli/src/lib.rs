@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_named_once() {
         let in_use = || io::Error::other("address in use");
         let error = anyhow::Error::new(in_use()).context("cannot listen: address in use");
         assert_eq!(error_line(&error), "cannot listen: address in use");

@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn the_version_says_commit_and_features() {
         let version = |features: &[&str]| program_command::<Test>(features).render_version();
-        let told = version(&[]);
-        assert!(told.starts_with(&format!("dta-test {} (commit ", env!("CARGO_PKG_VERSION"))), "{told}");
-        assert!(told.trim_end().ends_with("no features)"), "{told}");
-        assert!(version(&["verbs"]).trim_end().ends_with(", features verbs)"), "{told}");
+        let text = version(&[]);
+        assert!(text.starts_with(&format!("dta-test {} (commit ", env!("CARGO_PKG_VERSION"))), "{text}");
+        assert!(text.trim_end().ends_with("no features)"), "{text}");
+        assert!(version(&["verbs"]).trim_end().ends_with(", features verbs)"), "{text}");
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_tell_what_was_wrong() {
+    fn statuses_say_what_was_wrong() {
         let run = |args: &[&str], work: fn() -> anyhow::Result<CommandStatus>| {
             run::<Test, CommandStatus>(args.iter().map(OsString::from), &[], |_| work())
         };

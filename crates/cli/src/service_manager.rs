@@ -174,45 +174,45 @@ fn try_create_threads(count: usize, make: Make) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn told(socket: &UnixDatagram) -> String {
+    fn next_message(socket: &UnixDatagram) -> String {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut bytes = [0; 512];
         let len = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     }
 
-    fn tells_all(manager: &ServiceManager, socket: &UnixDatagram) {
+    fn assert_sends_all(manager: &ServiceManager, socket: &UnixDatagram) {
         manager.notify_ready("two\nlines");
-        assert_eq!(told(socket), "READY=1\nSTATUS=two lines");
+        assert_eq!(next_message(socket), "READY=1\nSTATUS=two lines");
         manager.notify_status("busy");
-        assert_eq!(told(socket), "STATUS=busy");
+        assert_eq!(next_message(socket), "STATUS=busy");
         manager.notify_alive();
-        assert_eq!(told(socket), "WATCHDOG=1");
+        assert_eq!(next_message(socket), "WATCHDOG=1");
         manager.extend_start_timeout(Duration::from_secs(2));
-        assert_eq!(told(socket), "EXTEND_TIMEOUT_USEC=2000000");
+        assert_eq!(next_message(socket), "EXTEND_TIMEOUT_USEC=2000000");
         manager.reloading();
-        let reloading = told(socket);
+        let reloading = next_message(socket);
         assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
         assert_ne!(reloading.lines().nth(1), Some("MONOTONIC_USEC=0"));
         manager.notify_stopping();
-        assert_eq!(told(socket).lines().next(), Some("STOPPING=1"));
+        assert_eq!(next_message(socket).lines().next(), Some("STOPPING=1"));
     }
 
     #[test]
-    fn a_path_and_an_abstract_name_are_told() {
+    fn a_path_and_an_abstract_name_are_notified() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         let manager = ServiceManager::new(path.as_os_str(), Some(Duration::from_secs(3))).unwrap();
         assert_eq!(manager.watchdog_interval(), Some(Duration::from_millis(1500)));
-        tells_all(&manager, &socket);
+        assert_sends_all(&manager, &socket);
 
         let name = format!("dta-cli-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         let manager = ServiceManager::new(OsStr::new(&format!("@{name}")), None).unwrap();
         assert_eq!(manager.watchdog_interval(), None);
-        tells_all(&manager, &socket);
+        assert_sends_all(&manager, &socket);
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_room_for_threads_is_told_in_words() {
+    fn a_lack_of_room_for_threads_is_explained_in_the_error() {
         enough_threads(40).unwrap();
         let error =
             try_create_threads(40, |_, _| Err(io::Error::from_raw_os_error(11))).unwrap_err().to_string();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misuse_tells_its_causes() {
+    fn the_error_of_a_misuse_names_its_causes() {
         let error = misuse_error(anyhow::anyhow!("the port is 0").context("cannot use c.toml"));
         assert_eq!(crate::error_line(&error), "cannot use c.toml: the port is 0");
     }
