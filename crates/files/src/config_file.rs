@@ -502,20 +502,23 @@ mod tests {
         Heap { slots: u64, copies: u8, address: Option<std::net::Ipv4Addr> },
     }
 
-    fn told(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         parse_text::<File>(text, Path::new("x")).unwrap_err().to_string()
     }
 
     #[test]
-    fn line_and_key_are_told_wherever_the_parser_tells_them_or_not() {
+    fn line_and_key_are_named_whether_or_not_the_parser_names_them() {
         let store = "\n[[store]]\nid = 1\nkind = 'heap'\nslots = 1\ncopies = 2\n";
-        let of = |change: &str, to: &str| told(&format!("{store}{}", store.replace(change, to)));
-        for (told, is) in [
-            (told("[main]\nport = 'x'"), "line 2, key `main.port`: invalid type: string \"x\", expected u16"),
-            (told("[main]\nprt = 1"), "line 2, key `main.prt`: unknown field `prt`, expected `port`"),
-            (told("\n[man]\n"), "line 2, key `man`: unknown field `man`, expected `main` or `store`"),
+        let of = |change: &str, to: &str| error_of(&format!("{store}{}", store.replace(change, to)));
+        for (error, is) in [
             (
-                told("[main]\nport = 70000"),
+                error_of("[main]\nport = 'x'"),
+                "line 2, key `main.port`: invalid type: string \"x\", expected u16",
+            ),
+            (error_of("[main]\nprt = 1"), "line 2, key `main.prt`: unknown field `prt`, expected `port`"),
+            (error_of("\n[man]\n"), "line 2, key `man`: unknown field `man`, expected `main` or `store`"),
+            (
+                error_of("[main]\nport = 70000"),
                 "line 2, key `main.port`: invalid value: integer `70000`, expected u16",
             ),
             (
@@ -539,24 +542,24 @@ mod tests {
                 "line 12, key `store.address`: invalid IPv4 address syntax",
             ),
         ] {
-            assert!(told.starts_with(is), "{told}\n{is}");
+            assert!(error.starts_with(is), "{error}\n{is}");
         }
-        assert!(told("a = 1\n[main\n").starts_with("line 2, "), "{}", told("a = 1\n[main\n"));
+        assert!(error_of("a = 1\n[main\n").starts_with("line 2, "), "{}", error_of("a = 1\n[main\n"));
         assert!(
-            told("[main]\nport = 1\nport = 2").contains("line 3, "),
+            error_of("[main]\nport = 1\nport = 2").contains("line 3, "),
             "{}",
-            told("[main]\nport = 1\nport = 2")
+            error_of("[main]\nport = 1\nport = 2")
         );
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_told_with_its_line() {
+    fn what_is_nested_too_deeply_is_refused_with_its_line() {
         let deep = "x.".repeat(200);
         let before = (0..3).map(|n| format!("a{n} = [\n1]\n\n")).collect::<String>();
         for deep in [format!("{deep}y = 1"), format!("[{deep}y]"), format!("y = {}", "[".repeat(200))] {
             for after in ["", "\n", "\nz = 1\n[t]\nb = 2\n"] {
-                let told = told(&format!("{before}{deep}{after}"));
-                assert!(told.starts_with("line 10, "), "{told}");
+                let error = error_of(&format!("{before}{deep}{after}"));
+                assert!(error.starts_with("line 10, "), "{error}");
             }
         }
     }

@@ -57,19 +57,19 @@ mod tests {
 
     #[test]
     fn what_has_no_end_or_is_too_large_is_refused_by_name() {
-        let told = |path: &Path| read_text(path).unwrap_err().to_string();
-        assert_eq!(told(Path::new("/dev/zero")), "it is a device, not a regular file");
-        assert_eq!(told(Path::new("/")), "it is a directory, not a regular file");
+        let error = |path: &Path| read_text(path).unwrap_err().to_string();
+        assert_eq!(error(Path::new("/dev/zero")), "it is a device, not a regular file");
+        assert_eq!(error(Path::new("/")), "it is a directory, not a regular file");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("large");
         File::create(&path).unwrap().set_len(LARGEST_TEXT + 1).unwrap();
-        assert!(told(&path).contains("larger than 16 MiB"), "{}", told(&path));
+        assert!(error(&path).contains("larger than 16 MiB"), "{}", error(&path));
         File::create(&path).unwrap().set_len(LARGEST_TEXT).unwrap();
         assert_eq!(read_text(&path).unwrap().len() as u64, LARGEST_TEXT);
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
         assert_eq!(read_text(&path).unwrap_err().kind(), ErrorKind::InvalidData);
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert_eq!(told(&socket), "it is a socket, not a regular file");
+        assert_eq!(error(&socket), "it is a socket, not a regular file");
     }
 }

@@ -129,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_told() {
-        for (text, told) in [
+    fn what_is_no_address_is_refused_with_the_reason() {
+        for (text, expected) in [
             ("localhost", "give HOST:PORT"),
             ("", "give HOST:PORT"),
             ("10.0.0.300:7", "give HOST:PORT"),
@@ -140,7 +140,7 @@ mod tests {
             ("nobody.invalid:7", "no known address for host \"nobody.invalid\""),
         ] {
             let error = resolve_socket(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         assert!(socket_v4("[::1]:7").unwrap_err().contains("not an IPv4 address"));
         assert!(resolve_ip("a b").unwrap_err().contains("neither an address nor the name of a host"));

@@ -103,11 +103,11 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         std::fs::create_dir(at("folder")).unwrap();
         for name in ["link", "fifo", "socket", "folder"] {
-            let told = read(&at(name)).unwrap_err().to_string();
-            assert!(told.contains("regular file"), "{name}: {told}");
+            let error = read(&at(name)).unwrap_err().to_string();
+            assert!(error.contains("regular file"), "{name}: {error}");
             std::fs::rename(at(name), at("state.bin.new")).unwrap();
-            let told = replace_file(&at("state.bin"), b"mine").unwrap_err().to_string();
-            assert!(told.contains("regular file"), "{name}: {told}");
+            let error = replace_file(&at("state.bin"), b"mine").unwrap_err().to_string();
+            assert!(error.contains("regular file"), "{name}: {error}");
             assert!(!at("state.bin").exists());
             std::fs::rename(at("state.bin.new"), at(name)).unwrap();
         }

@@ -132,10 +132,10 @@ mod tests {
         let at = path.display();
         for asks in ["collector east", "collector west"] {
             let refused = folder(&path, asks).lock().unwrap_err().to_string();
-            let told = format!(
+            let expected = format!(
                 "collector east uses the history folder {at}; stop it, or give this one another (--x)"
             );
-            assert_eq!(refused, told);
+            assert_eq!(refused, expected);
         }
         drop(held);
         folder(&path, "collector east").lock().unwrap();
