@@ -189,10 +189,10 @@ mod tests {
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let SocketAddr::V4(to) = receiver.local_addr().unwrap() else { unreachable!() };
         let load = Load { packets: vec![b"one".to_vec(), b"three".to_vec()], read: 2, ..Load::default() };
-        let mut told = 0;
+        let mut reported = 0;
         let options = ReplayOptions { rate: Some(100), times: 3 };
-        let sent = send_datagrams(&load, to, &options, |n| told = n).unwrap();
-        assert_eq!((sent.sent, told, sent.losses.len()), (6, 6, 0));
+        let sent = send_datagrams(&load, to, &options, |n| reported = n).unwrap();
+        assert_eq!((sent.sent, reported, sent.losses.len()), (6, 6, 0));
         assert!(sent.seconds >= 0.05, "6 datagrams at 100/s took {} s", sent.seconds);
         let mut buffer = [0; 100];
         for n in 0..6 {

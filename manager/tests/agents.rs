@@ -92,9 +92,9 @@ fn agent_with(folder: &Path, id: u16, translator: &str, more: &str, arguments: &
 fn trace(file: &Path, arguments: &[&str]) -> (Value, i32) {
     let output: Output =
         manager(&[&["trace", "--agents", file.to_str().unwrap(), "-o", "json"], arguments].concat());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {told}"));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
     hold("dta-manager-trace", &document);
     (document, output.status.code().unwrap())
 }
@@ -174,16 +174,19 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
     write("");
 
     // As they have it in their configurations.
-    let (told, status) = trace(&file, &[]);
-    assert_eq!((status, &told[0]["agent"]["filter"]), (0, &"udp port 5002".into()));
-    assert_eq!(told[0]["agent"]["points"][0]["at"], "tp:kfree_skb");
-    assert_eq!((&told[0]["agent"]["configured"], &told[1]["agent"]["points"]), (&true.into(), &json!([])));
+    let (answers, status) = trace(&file, &[]);
+    assert_eq!((status, &answers[0]["agent"]["filter"]), (0, &"udp port 5002".into()));
+    assert_eq!(answers[0]["agent"]["points"][0]["at"], "tp:kfree_skb");
+    assert_eq!(
+        (&answers[0]["agent"]["configured"], &answers[1]["agent"]["points"]),
+        (&true.into(), &json!([]))
+    );
     assert_eq!(hosts.attached(), 0);
 
     // Set on both; hops go on from the first to the second.
-    let (told, status) = trace(&file, &["--set", "--filter", "udp port 5001"]);
-    assert_eq!(status, 0, "{told:#}");
-    let hops: Vec<_> = (0..4).map(|n| told[n / 2]["agent"]["points"][n % 2]["hop"].clone()).collect();
+    let (answers, status) = trace(&file, &["--set", "--filter", "udp port 5001"]);
+    assert_eq!(status, 0, "{answers:#}");
+    let hops: Vec<_> = (0..4).map(|n| answers[n / 2]["agent"]["points"][n % 2]["hop"].clone()).collect();
     assert_eq!(hops, [0, 1, 2, 3]);
     assert_eq!(hosts.attached(), 4);
     let receiver = hosts.socket(1, "10.98.0.2:5001");
@@ -198,53 +201,53 @@ async fn points_and_filters_of_two_agents_change_at_once_and_are_taken_back() {
         }
     };
     pass();
-    let counts = |told: &Value, agent: usize, point: usize| -> [u64; 2] {
-        let point = &told[agent]["agent"]["points"][point];
+    let counts = |answers: &Value, agent: usize, point: usize| -> [u64; 2] {
+        let point = &answers[agent]["agent"]["points"][point];
         [&point["reported"], &point["filtered"]].map(|count| count.as_u64().unwrap())
     };
-    let (told, _) = trace(&file, &[]);
+    let (answers, _) = trace(&file, &[]);
     // Out of the one host and into the other.
-    let before = [counts(&told, 0, 1), counts(&told, 1, 0)];
-    assert_eq!(before.map(|[reported, _]| reported), [SENT, SENT], "{told:#}");
+    let before = [counts(&answers, 0, 1), counts(&answers, 1, 0)];
+    assert_eq!(before.map(|[reported, _]| reported), [SENT, SENT], "{answers:#}");
 
     // Another filter, and nothing is reattached: the points go on counting.
-    let (told, status) = trace(&file, &["--filter", "tcp"]);
-    assert_eq!((status, counts(&told, 0, 1)[0]), (0, SENT));
+    let (answers, status) = trace(&file, &["--filter", "tcp"]);
+    assert_eq!((status, counts(&answers, 0, 1)[0]), (0, SENT));
     pass();
-    let (told, _) = trace(&file, &[]);
-    for (now, before) in [counts(&told, 0, 1), counts(&told, 1, 0)].into_iter().zip(before) {
+    let (answers, _) = trace(&file, &[]);
+    for (now, before) in [counts(&answers, 0, 1), counts(&answers, 1, 0)].into_iter().zip(before) {
         assert_eq!(now[0], SENT);
-        assert!(now[1] >= before[1] + SENT, "{told:#}");
+        assert!(now[1] >= before[1] + SENT, "{answers:#}");
     }
 
     // The first packets are in the collector, with both hosts.
     let flow = "10.98.0.1:6001->10.98.0.2:5001/udp";
     until("the collector answers", || {
         let output = manager(&["__collector", "trace", flow, "-o", "json", "--collector", bed.address()]);
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        told[0]["ways"] == json!([{ "hops": [1, 2], "packets": SENT }])
+        let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+        answers[0]["ways"] == json!([{ "hops": [1, 2], "packets": SENT }])
     });
 
     // An invalid filter changes nothing; a missing point is reported, and comes with its interface.
     let output = manager(&["trace", "--agents", file.to_str().unwrap(), "--filter", "tcp prt 80"]);
     assert_eq!(output.status.code(), Some(2));
     let later = format!("netns:{}/iface:later/ingress", hosts.0[0]);
-    let (told, status) = trace(&file, &["--at", &later, "--filter", "udp"]);
-    let why = &told[0]["agent"]["points"][2]["why_not"];
-    assert!(status == 4 && why.as_str().unwrap().contains("there is no interface \"later\""), "{told:#}");
+    let (answers, status) = trace(&file, &["--at", &later, "--filter", "udp"]);
+    let why = &answers[0]["agent"]["points"][2]["why_not"];
+    assert!(status == 4 && why.as_str().unwrap().contains("there is no interface \"later\""), "{answers:#}");
     run(&format!("ip -n {} link add later type veth peer name retal", hosts.0[0]));
     until("the point is attached", || {
-        let (told, status) = trace(&file, &[]);
-        status == 0 && told[0]["agent"]["points"][2]["attached"] == true
+        let (answers, status) = trace(&file, &[]);
+        status == 0 && answers[0]["agent"]["points"][2]["attached"] == true
     });
 
     // One without an answer is reported, and the others are changed anyway.
     write("[[agent]]\naddress = \"127.0.0.1:1\"\n");
-    let (told, status) = trace(&file, &["--back"]);
-    assert!(told[2]["error"].as_str().unwrap().contains("no agent answers at 127.0.0.1:1"), "{told:#}");
-    assert_eq!((status, &told[0]["agent"]["configured"]), (1, &true.into()));
+    let (answers, status) = trace(&file, &["--back"]);
+    assert!(answers[2]["error"].as_str().unwrap().contains("no agent answers at 127.0.0.1:1"), "{answers:#}");
+    assert_eq!((status, &answers[0]["agent"]["configured"]), (1, &true.into()));
     assert_eq!(
-        (&told[0]["agent"]["filter"], &told[1]["agent"]["points"]),
+        (&answers[0]["agent"]["filter"], &answers[1]["agent"]["points"]),
         (&"udp port 5002".into(), &json!([]))
     );
     assert_eq!(hosts.attached(), 0);
@@ -276,8 +279,8 @@ fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
     std::fs::write(&config, text.replace("iface:va", "iface:va/ingress")).unwrap();
     hangup();
     until("the file is read again", || {
-        let (told, _) = trace(&file, &[]);
-        let points = told[0]["agent"]["points"].as_array().unwrap().clone();
+        let (answers, _) = trace(&file, &[]);
+        let points = answers[0]["agent"]["points"].as_array().unwrap().clone();
         points.len() == 1 && points[0]["at"].as_str().unwrap().ends_with("/iface:va/ingress")
     });
     assert_eq!(hosts.attached(), 1);
@@ -304,11 +307,11 @@ fn an_agent_reads_its_file_again_and_one_that_was_killed_leaves_nothing() {
         hosts.0[0]
     );
     std::fs::write(&file, agents).unwrap();
-    let (told, status) = trace(&file, &["--set"]);
+    let (answers, status) = trace(&file, &["--set"]);
     assert_eq!(status, 4);
     assert!(
-        told[0]["agent"]["points"][0]["why_not"].as_str().unwrap().contains("namespaces = true"),
-        "{told:#}"
+        answers[0]["agent"]["points"][0]["why_not"].as_str().unwrap().contains("namespaces = true"),
+        "{answers:#}"
     );
 }
 
@@ -424,11 +427,11 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
         let truths = [truth(&records, [0, 3]), truth(&records, [2, 1])];
         let flow = "10.98.0.1:6003->10.98.0.2:5003/udp";
         let output = manager(&["__collector", "trace", flow, "-o", "json", "--collector", bed.address()]);
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let told = &told[0];
-        let segments = told["segments"].as_array().unwrap();
+        let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answer = &answers[0];
+        let segments = answer["segments"].as_array().unwrap();
         let between = segments.iter().find(|segment| segment["clock"] == "fitted");
-        let late = || assert!(begun.elapsed() < PATIENCE, "{told:#} {truths:?}");
+        let late = || assert!(begun.elapsed() < PATIENCE, "{answer:#} {truths:?}");
         let Some(between) = between else {
             late();
             continue;
@@ -436,8 +439,8 @@ async fn a_clock_that_is_ahead_and_gains_is_taken_out() {
         let least = between["times"]["least"].as_i64().unwrap();
         let bound = between["bound"].as_i64().unwrap();
         let error = least - truths[0];
-        eprintln!("after {turn}: {least} ns told, {truths:?} ns there and back, within {bound}");
-        assert!(error.abs() <= bound + PROGRAMS, "{error} ns off, bound {bound}: {told:#}");
+        eprintln!("after {turn}: {least} ns reported, {truths:?} ns there and back, within {bound}");
+        assert!(error.abs() <= bound + PROGRAMS, "{error} ns off, bound {bound}: {answer:#}");
         // Nothing is known better than half of the quickest way there and back.
         assert!(bound + PROGRAMS >= (truths[0] + truths[1]) / 2, "{bound} {truths:?}");
         if turn >= 2 && error.abs() <= 10_000 {
@@ -488,7 +491,7 @@ impl Drop for Overlay {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
-async fn every_packet_of_an_overlay_is_told_with_its_twelve_points() {
+async fn every_packet_of_an_overlay_is_shown_with_its_twelve_points() {
     const SENT: u64 = 1000;
     let _turn = TURN.lock().await;
     let bed = IntBed::start(&Setup { dialects: &["auto"], ..Setup::default() }).await;
@@ -523,24 +526,28 @@ async fn every_packet_of_an_overlay_is_told_with_its_twelve_points() {
     // It has nothing that the overlay does not take away.
     std::mem::forget(ends);
     let flow = "10.7.0.1:7071->10.7.0.2:7072/udp";
-    let mut told = Value::Null;
-    until("all packets are told with their ways", || {
+    let mut answer = Value::Null;
+    until("all packets are shown with their ways", || {
         let output = manager(&["__collector", "trace", flow, "-o", "json", "--collector", bed.address()]);
-        told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
-        told["ways"][0]["packets"] == SENT
+        answer = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
+        answer["ways"][0]["packets"] == SENT
     });
-    assert_eq!((&told["sampled"], told["ways"].as_array().unwrap().len()), (&SENT.into(), 1), "{told:#}");
+    assert_eq!(
+        (&answer["sampled"], answer["ways"].as_array().unwrap().len()),
+        (&SENT.into(), 1),
+        "{answer:#}"
+    );
     drop(tracing);
     let all: Vec<usize> = (0..way.len()).collect();
-    assert_eq!(told["ways"][0]["hops"], json!(all), "{told:#}");
-    for (point, name) in told["points"].as_array().unwrap().iter().zip(&points) {
+    assert_eq!(answer["ways"][0]["hops"], json!(all), "{answer:#}");
+    for (point, name) in answer["points"].as_array().unwrap().iter().zip(&points) {
         assert_eq!(point["name"], json!(name));
     }
-    let segments = told["segments"].as_array().unwrap();
+    let segments = answer["segments"].as_array().unwrap();
     assert_eq!(segments.len(), way.len() - 1);
     // The parts of each packet's way are its whole.
     let sum = |of: &str| -> i64 { segments.iter().map(|part| part["times"][of].as_i64().unwrap()).sum() };
-    let whole = |of: &str| told["total"][of].as_i64().unwrap();
-    assert!(sum("least") <= whole("least") && whole("most") <= sum("most"), "{told:#}");
+    let whole = |of: &str| answer["total"][of].as_i64().unwrap();
+    assert!(sum("least") <= whole("least") && whole("most") <= sum("most"), "{answer:#}");
     assert!(segments.iter().all(|part| part["clock"] == "same" && part["times"]["least"].as_i64() > Some(0)));
 }

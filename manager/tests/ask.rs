@@ -43,9 +43,9 @@ impl Bed {
     /// What a command prints for programs, and its exit status.
     fn json(&self, arguments: &[&str]) -> (Value, i32) {
         let output = self.run(&[arguments, &["-o", "json"]].concat());
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let document =
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {told}"));
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {stderr}"));
         let schema = if arguments[0] == "top" { "dta-collector-top" } else { "dta-collector-query-flow" };
         hold(schema, &document);
         (document, output.status.code().unwrap())
@@ -92,9 +92,9 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     let names = ["--names", names.to_str().unwrap()];
 
     // The flow, for programs.
-    let (told, status) = bed.json(&[&["query", "flow", FLOW][..], &names].concat());
-    assert_eq!(status, 0, "{told:#}");
-    let flow = &told[0];
+    let (answers, status) = bed.json(&[&["query", "flow", FLOW][..], &names].concat());
+    assert_eq!(status, 0, "{answers:#}");
+    let flow = &answers[0];
     let hops = flow["hops"].as_array().unwrap();
     let of_hops = |field: &str| hops.iter().map(|hop| hop[field].clone()).collect::<Vec<_>>();
     assert_eq!(of_hops("switch"), [6, 5, 4].map(Value::from));
@@ -133,10 +133,10 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     const WORDS: &str = "all (AS 64512) -> lab";
     for command in [&["query", "flow", FLOW][..], &["top", "--by", "reports"], &["tail", "events", "--once"]]
     {
-        let told = text(&bed.run(&[command, &names].concat()));
-        assert!(told.contains(WORDS), "{command:?}: {told}");
-        let told = text(&bed.run(command));
-        assert!(!told.contains("lab"), "{command:?}: {told}");
+        let printed = text(&bed.run(&[command, &names].concat()));
+        assert!(printed.contains(WORDS), "{command:?}: {printed}");
+        let printed = text(&bed.run(command));
+        assert!(!printed.contains("lab"), "{command:?}: {printed}");
     }
 
     // For people: it fits, and says what it does not know.
@@ -160,8 +160,8 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
     );
 
     // A flow that nobody reported is absent, and the others are shown anyway.
-    let (told, status) = bed.json(&["query", "flow", "10.0.0.9:1->10.0.0.2:2/tcp", FLOW]);
-    assert_eq!((status, &told[0]["found"], &told[1]["found"]), (3, &json!(false), &json!(true)));
+    let (answers, status) = bed.json(&["query", "flow", "10.0.0.9:1->10.0.0.2:2/tcp", FLOW]);
+    assert_eq!((status, &answers[0]["found"], &answers[1]["found"]), (3, &json!(false), &json!(true)));
     for (arguments, says) in [
         (&["query", "flow", "10.0.0.9"][..], "is not a key"),
         (&["query", "flow", FLOW, "--counters", "nothing"], "there is no store nothing"),
@@ -236,8 +236,8 @@ async fn a_flow_and_its_events_are_those_of_three_reports() {
         counted.is_in_memory(3) && counted.own("received") == counted.own("int.primitives") + 1
     };
     bed.0.until("a report of DTA", is_there).await;
-    let (told, _) = bed.json(&["query", "flow", FLOW, "--counters", "bytes", "--paths", "paths"]);
-    let (paths, bytes) = (&told[0]["stores"][0], &told[0]["stores"][1]);
+    let (answers, _) = bed.json(&["query", "flow", FLOW, "--counters", "bytes", "--paths", "paths"]);
+    let (paths, bytes) = (&answers[0]["stores"][0], &answers[0]["stores"][1]);
     assert_eq!((&paths["store"], &paths["path"]), (&json!("paths"), &Value::Null));
     assert_eq!((&bytes["store"], &bytes["counted"]), (&json!("bytes"), &json!(1500)));
 }
@@ -282,24 +282,24 @@ async fn queues_and_links_of_a_flow_are_found_with_and_without_ports_and_latenci
     bed.0.until("reports in memory", |counted| counted.is_in_memory(sent.len() as u64)).await;
     let flows: Vec<String> = (1..=4).map(flow).collect();
     let asked: Vec<&str> = ["query", "flow"].into_iter().chain(flows.iter().map(String::as_str)).collect();
-    let (told, status) = bed.json(&asked);
-    assert_eq!(status, 0, "{told:#}");
+    let (answers, status) = bed.json(&asked);
+    assert_eq!(status, 0, "{answers:#}");
     let hop = |n: usize| {
-        let hop = &told[n]["hops"][0];
+        let hop = &answers[n]["hops"][0];
         let queue = &hop["queues"][0];
         json!([hop["port"], hop["utilization"]["value"], queue["queue"], queue["occupancy"]["value"]])
     };
-    let unknown = |n: usize| told[n]["unknown"].to_string();
-    assert_eq!(hop(0), json!([null, null, 5, 600]), "{told:#}");
-    assert!(unknown(0).contains("Ports at switch 4: not in the reports."), "{told:#}");
-    assert_eq!(hop(1), json!([3, 77, null, null]), "{told:#}");
-    assert_eq!(hop(2), json!([null, null, null, null]), "{told:#}");
-    assert!(unknown(2).contains("at switch 8: no report of this flow has its egress port."), "{told:#}");
-    assert_eq!(hop(3), json!([4, 1000, 5, 1000]), "{told:#}");
+    let unknown = |n: usize| answers[n]["unknown"].to_string();
+    assert_eq!(hop(0), json!([null, null, 5, 600]), "{answers:#}");
+    assert!(unknown(0).contains("Ports at switch 4: not in the reports."), "{answers:#}");
+    assert_eq!(hop(1), json!([3, 77, null, null]), "{answers:#}");
+    assert_eq!(hop(2), json!([null, null, null, null]), "{answers:#}");
+    assert!(unknown(2).contains("at switch 8: no report of this flow has its egress port."), "{answers:#}");
+    assert_eq!(hop(3), json!([4, 1000, 5, 1000]), "{answers:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_told_as_they_come() {
+async fn events_are_printed_as_they_come() {
     let Some(file) = int_capture("int-v1.0-three-reports.pcap") else { return };
     let mut bed = Bed::new("auto", "").await;
     bed.replay(file.clone(), 3).await;
@@ -443,14 +443,14 @@ fn figures(top: &Value) -> Vec<(Flow, u64)> {
 
 /// Holds a table against what was counted elsewhere: the figures of all flows, the most first.
 fn holds(top: &Value, counted: &BTreeMap<Flow, u64>, most: usize) {
-    let told = figures(top);
-    assert_eq!(told.len(), counted.len().min(most), "{top:#}");
-    for (flow, figure) in &told {
+    let shown = figures(top);
+    assert_eq!(shown.len(), counted.len().min(most), "{top:#}");
+    for (flow, figure) in &shown {
         assert_eq!(counted.get(flow), Some(figure), "{flow}");
     }
     let mut all: Vec<u64> = counted.values().copied().collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
-    assert_eq!(told.iter().map(|(_, figure)| *figure).collect::<Vec<_>>(), all[..told.len()]);
+    assert_eq!(shown.iter().map(|(_, figure)| *figure).collect::<Vec<_>>(), all[..shown.len()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -480,10 +480,10 @@ async fn the_top_flows_of_a_capture_are_those_that_it_has() {
     holds(&top, &of_prefix, 100_000);
     // The drops of a flow are those by which it is ranked.
     let (flow, count) = drops.iter().next().unwrap();
-    let (told, _) = bed.json(&["query", "flow", &flow.to_string()]);
+    let (answers, _) = bed.json(&["query", "flow", &flow.to_string()]);
     let counted: u64 =
-        told[0]["drops"].as_array().unwrap().iter().map(|drop| drop["counted"].as_u64().unwrap()).sum();
-    assert_eq!(counted, *count, "{told:#}");
+        answers[0]["drops"].as_array().unwrap().iter().map(|drop| drop["counted"].as_u64().unwrap()).sum();
+    assert_eq!(counted, *count, "{answers:#}");
     // Nobody counted packets, which is shown.
     let nothing = text(&bed.run(&["top", "--by", "packets"]));
     assert!(nothing.contains("per_packet = true"), "{nothing}");
@@ -558,8 +558,8 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     let gone = top["missed"]["overwritten"].as_u64().unwrap();
     assert!(gone > 100, "{top:#}");
     assert!(top["known"].as_u64().is_some_and(|known| (1..=128).contains(&known)), "{top:#}");
-    let told = text(&bed.run(&["top", "--by", "reports"])).replace('\n', " ");
-    assert!(told.contains(&format!("no longer has its first {gone} batches")), "{told}");
+    let printed = text(&bed.run(&["top", "--by", "reports"])).replace('\n', " ");
+    assert!(printed.contains(&format!("no longer has its first {gone} batches")), "{printed}");
     // A ring that turns over faster than the keep-alive is shown, with the ring that would do.
     let output = bed.run(&["stores", "-o", "json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -571,11 +571,11 @@ async fn what_the_ring_of_keys_no_longer_holds_is_said() {
     assert!(ring["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{ring:#}");
     let wants = ring["wants"].as_u64().unwrap();
     assert!(wants > 64 && wants.is_power_of_two(), "{ring:#}");
-    let told = text(&bed.run(&["stores"]));
-    assert!(told.contains("reaches back") && told.contains("set ring = "), "{told}");
+    let printed = text(&bed.run(&["stores"]));
+    assert!(printed.contains("reaches back") && printed.contains("set ring = "), "{printed}");
     let doctor = manager(&["doctor", "--collector", bed.0.address(), "--seconds", "1"]);
-    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(told.contains("rings of events"), "{told}");
+    let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(printed.contains("rings of events"), "{printed}");
     // With the flows from another source, all of them are shown.
     let output = bed.run(&["tail", "events", "--once", "--kind", "flow-path", "-o", "json"]);
     assert!(text(&output).lines().next().unwrap().contains("\"overwritten\""), "{output:?}");
@@ -668,10 +668,10 @@ fn the_top_flows_of_a_demo_are_those_of_its_traffic() {
     assert_eq!(demo.json(&["top", "--store", "flows", "-n", "1"])["flows"][0]["value"], 1500);
     // A flow of it has its path in a store of DTA.
     let flow = top["flows"][0]["flow"].as_str().unwrap();
-    let told = demo.json(&["query", "flow", flow, "--paths", "paths", "--counters", "bytes"]);
-    assert_eq!(told[0]["hops"].as_array().unwrap().len(), 5, "{told:#}");
-    assert_eq!(told[0]["path"]["store"], "paths");
-    assert_eq!(told[0]["stores"][1]["counted"], top["flows"][0]["value"]);
+    let answers = demo.json(&["query", "flow", flow, "--paths", "paths", "--counters", "bytes"]);
+    assert_eq!(answers[0]["hops"].as_array().unwrap().len(), 5, "{answers:#}");
+    assert_eq!(answers[0]["path"]["store"], "paths");
+    assert_eq!(answers[0]["stores"][1]["counted"], top["flows"][0]["value"]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ fn every_benchmark_runs_and_gives_its_row() {
     let path = directory.path().join("figures.json");
     let output = manager(&["bench", "--quick", "--json", path.to_str().unwrap()]);
     // 1 says that a ratio is below the least one; 2, that something could not run.
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{stderr}");
     let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
@@ -46,8 +46,8 @@ fn every_benchmark_runs_and_gives_its_row() {
 #[test]
 fn reports_of_int_over_loopback_give_their_row() {
     let output = manager(&["bench", "--int", "--quick", "--output", "json", "loopback"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{stderr}");
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let [row] = rows.as_array().unwrap().as_slice() else { panic!("{rows}") };
     assert_eq!((&row["name"], &row["unit"]), (&"int-loopback-3-few".into(), &"ns/report".into()));
@@ -61,8 +61,8 @@ fn reports_of_int_over_loopback_give_their_row() {
 #[cfg(feature = "etcd")]
 fn queries_of_a_cluster_give_their_row() {
     let output = manager(&["bench", "--cluster", "--quick", "--output", "json"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{stderr}");
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&rows[0]["name"], &rows[0]["least_ratio"]), (&"ask-cluster".into(), &0.8.into()), "{rows}");
 }
@@ -71,8 +71,8 @@ fn queries_of_a_cluster_give_their_row() {
 #[ignore = "needs root and ethtool: makes two network namespaces with a veth pair"]
 fn reports_and_frames_cross_a_veth_pair_in_runs_cut_and_one_by_one() {
     let output = manager(&["bench", "--wire", "--quick", "--output", "json"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| [0, 4].contains(&code)), "{stderr}");
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = rows.as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();

@@ -76,10 +76,10 @@ fn a_pair_that_a_killed_run_left_is_removed_and_that_of_a_living_one_is_not() {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a child");
     let pair = network.pair();
     let refused = quick();
-    let told = String::from_utf8_lossy(&refused.stderr);
+    let stderr = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && told.contains("another dta-manager"),
-        "{:?}: {told}",
+        !refused.status.success() && stderr.contains("another dta-manager"),
+        "{:?}: {stderr}",
         refused.status
     );
     assert_eq!(network.pair(), pair);

@@ -24,19 +24,22 @@ fn run(capture: &Path, more: &[&str], path: Option<&str>) -> (Option<i32>, Strin
 
 #[test]
 fn what_is_missing_is_named() {
-    let (status, _, told) = run("traffic.pcap".as_ref(), &["--collectors", "2"], Some("/nowhere"));
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("simple_switch_grpc is not on PATH") && told.contains("p4lang-bmv2"), "{told}");
-    let (status, _, told) = run("traffic.pcap".as_ref(), &["--collectors", "3"], Some("/nowhere"));
-    assert!(status == Some(2) && told.contains("3 is not in 1..=2"), "{told}");
-    let (status, _, told) =
+    let (status, _, stderr) = run("traffic.pcap".as_ref(), &["--collectors", "2"], Some("/nowhere"));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("simple_switch_grpc is not on PATH") && stderr.contains("p4lang-bmv2"),
+        "{stderr}"
+    );
+    let (status, _, stderr) = run("traffic.pcap".as_ref(), &["--collectors", "3"], Some("/nowhere"));
+    assert!(status == Some(2) && stderr.contains("3 is not in 1..=2"), "{stderr}");
+    let (status, _, stderr) =
         run("traffic.pcap".as_ref(), &["--collectors", "2", "--nic", "rxe"], Some("/nowhere"));
-    assert!(status == Some(2) && told.contains("leave --collectors out"), "{told}");
+    assert!(status == Some(2) && stderr.contains("leave --collectors out"), "{stderr}");
     let chaos = |what| run("traffic.pcap".as_ref(), &["--chaos", what], Some("/nowhere"));
-    let (status, _, told) = chaos("kill-collector");
-    assert!(status == Some(2) && told.contains("needs --epochs"), "{told}");
-    let (status, _, told) = chaos("remove-device");
-    assert!(status == Some(2) && told.contains("leave --switch out"), "{told}");
+    let (status, _, stderr) = chaos("kill-collector");
+    assert!(status == Some(2) && stderr.contains("needs --epochs"), "{stderr}");
+    let (status, _, stderr) = chaos("remove-device");
+    assert!(status == Some(2) && stderr.contains("leave --switch out"), "{stderr}");
 }
 
 /// A stand-in for a switch that was built without Thrift and nanomsg: it refuses what it does not know as bmv2 does,
@@ -71,9 +74,9 @@ fn a_switch_without_thrift_is_started_without_it() {
     std::fs::write(&program, WITHOUT_THRIFT).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let (status, _, told) = run(&captures.join("traffic/real-1kxun.pcap"), &[], Some(&path));
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("exit status: 7") && told.contains("control: understood"), "{told}");
+    let (status, _, stderr) = run(&captures.join("traffic/real-1kxun.pcap"), &[], Some(&path));
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("exit status: 7") && stderr.contains("control: understood"), "{stderr}");
 }
 
 /// The capture, where there is a `simple_switch_grpc`, too.
@@ -88,9 +91,9 @@ fn capture(test: &str) -> Option<PathBuf> {
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn real_traffic_through_both_switches_is_exact() {
     let Some(capture) = capture("real_traffic_through_both_switches_is_exact") else { return };
-    let (status, shown, told) = run(&capture, &[], None);
+    let (status, shown, stderr) = run(&capture, &[], None);
     println!("{shown}");
-    assert_eq!(status, Some(0), "{shown}{told}");
+    assert_eq!(status, Some(0), "{shown}{stderr}");
     assert!(shown.contains(" 0 wrong; unexplained: 0"), "{shown}");
     assert!(shown.contains("283 longer than 1,514 bytes"), "{shown}");
     let figure = |behind: &str| {
@@ -105,8 +108,8 @@ fn real_traffic_through_both_switches_is_exact() {
 #[ignore = "needs root and simple_switch_grpc: run by make test-p4"]
 fn two_collectors_share_the_keys_and_the_outcome_is_json() {
     let Some(capture) = capture("two_collectors_share_the_keys_and_the_outcome_is_json") else { return };
-    let (status, shown, told) = run(&capture, &["--collectors", "2", "-o", "json"], None);
-    assert_eq!(status, Some(0), "{shown}{told}");
+    let (status, shown, stderr) = run(&capture, &["--collectors", "2", "-o", "json"], None);
+    assert_eq!(status, Some(0), "{shown}{stderr}");
     let outcome: Value = serde_json::from_str(&shown).expect(&shown);
     schema::hold("dta-manager-run-testbed", &outcome);
     assert_eq!(contradictions(&documented_fields(), &outcome), Vec::<String>::new());
@@ -136,8 +139,8 @@ fn each_epoch_has_what_switches_reported_in_it_whatever_is_killed() {
         &["--collectors", "2", "--chaos", "kill-translator"],
         &["--collectors", "2", "--chaos", "kill-collector"],
     ] {
-        let (status, shown, told) = run(&capture, &[&["--epochs", "3", "-o", "json"], more].concat(), None);
-        let outcome: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}{told}"));
+        let (status, shown, stderr) = run(&capture, &[&["--epochs", "3", "-o", "json"], more].concat(), None);
+        let outcome: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}{stderr}"));
         let what = format!("{more:?}");
         assert_eq!((status, &outcome["unexplained"]), (Some(0), &Value::from(0)), "{what}: {outcome:#}");
         assert_eq!(ends(&outcome), number(&outcome["sent"]), "{what}: {outcome:#}");

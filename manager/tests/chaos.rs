@@ -79,7 +79,7 @@ fn a_killed_translator_comes_back_and_what_it_missed_is_accounted_for() {
 /// What the killed translator had sent last may be lost: the next one leaves out sequences of each list, or
 /// nobody would notice that entries are missing.
 #[test]
-fn a_translator_killed_on_a_bad_link_leaves_no_loss_untold() {
+fn a_translator_killed_on_a_bad_link_leaves_no_loss_unreported() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let faults = "drop=0.05,dup=0.05,reorder=0.05,corrupt=0.05";
     for seed in ["1", "2", "3"] {

@@ -237,8 +237,8 @@ async fn a_wall_clock_that_jumps_ends_no_session_and_a_certificate_that_expires_
     let later = bed.goes_on("a day later").await;
     // New clients learn what is wrong.
     let refused = bed.stores();
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && told.contains("its certificate expired 12 hours ago"), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && stderr.contains("its certificate expired 12 hours ago"), "{stderr}");
     bed.clock.set("+0");
     let after = bed.goes_on("back").await;
     assert!(bed.stores().status.success());

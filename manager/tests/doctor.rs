@@ -205,7 +205,7 @@ async fn counters_that_come_late_are_no_lost_frames() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_told() {
+fn a_collector_that_is_not_there_is_named_in_the_error() {
     let ran = Command::new(env!("CARGO_BIN_EXE_dta-manager"))
         .args(["doctor", "--collector", "127.0.0.1:1"])
         .output()

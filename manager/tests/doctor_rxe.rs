@@ -181,23 +181,26 @@ async fn each_cause_is_named() {
     assert_eq!(landed, [7; 16]);
 
     // The switch sends to an address that is not the GID's.
-    let (check, told, _) = ground.cause(Some(write(&session, Ipv4Addr::new(10, 9, 0, 7)))).await;
-    assert!(check == "wrong GID" && told.contains("went to 10.9.0.7, which is no GID of rxe0"), "{told}");
+    let (check, finding, _) = ground.cause(Some(write(&session, Ipv4Addr::new(10, 9, 0, 7)))).await;
+    assert!(
+        check == "wrong GID" && finding.contains("went to 10.9.0.7, which is no GID of rxe0"),
+        "{finding}"
+    );
 
     // Damaged frames, which rxe does not count.
-    let (check, told, _) = ground.cause(Some(write(&session, COLLECTOR).damaged())).await;
-    assert!(check == "iCRC drops" && told.contains("took 0 (rcvd_pkts)"), "{told}");
+    let (check, finding, _) = ground.cause(Some(write(&session, COLLECTOR).damaged())).await;
+    assert!(check == "iCRC drops" && finding.contains("took 0 (rcvd_pkts)"), "{finding}");
 
     // A queue pair in ERROR: an atomic with a key that is none.
     let bytes = region(&session, "bytes").rkey;
-    let (check, told, _) = ground.cause(Some(add(&session, bytes ^ 0x5a))).await;
-    assert!(check == "queue pair in ERROR" && told.contains("(RC)"), "{told}");
+    let (check, finding, _) = ground.cause(Some(add(&session, bytes ^ 0x5a))).await;
+    assert!(check == "queue pair in ERROR" && finding.contains("(RC)"), "{finding}");
 
     // The switch's Ethernet address cannot be resolved, so answers cannot be sent. The frames are right.
     let session = ground.session().await;
     ip("neigh del 10.9.0.2 dev vrx");
-    let (check, told, advice) = ground.cause(Some(add(&session, region(&session, "bytes").rkey))).await;
-    assert!(check == "no neighbour entry" && told.contains("nobody answers"), "{told}");
+    let (check, finding, advice) = ground.cause(Some(add(&session, region(&session, "bytes").rkey))).await;
+    assert!(check == "no neighbour entry" && finding.contains("nobody answers"), "{finding}");
     // The advice, carried out, helps.
     let cure = advice.split("add an entry: ip ").nth(1).expect("a command");
     ip(&cure.replace("MAC", "02:00:00:00:00:02"));

@@ -109,7 +109,7 @@ fn one_that_is_kept_ends_with_what_it_found() {
 }
 
 #[test]
-fn a_demonstration_ends_when_it_is_told_to_and_leaves_nothing() {
+fn a_demonstration_ends_when_asked_to_and_leaves_nothing() {
     for (processes, signal) in [(1, Signal::TERM), (2, Signal::INT)] {
         let ended = end(&["demo"], processes, Duration::from_millis(500), signal);
         assert_eq!(ended.code(), Some(0), "{signal:?}");

@@ -196,13 +196,13 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
     // The third hop's latency, in every report; and INTCollector's rule, whose intervals are 64 wide.
     let bytes = std::fs::read(&file).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    let mut told: Vec<u32> = Vec::new();
+    let mut changes: Vec<u32> = Vec::new();
     for latency in (0..100).map(|n| word(24 + n * (16 + 148) + 16 + 132 + 4)) {
-        if told.last().is_none_or(|last| last / 64 != latency / 64) {
-            told.push(latency);
+        if changes.last().is_none_or(|last| last / 64 != latency / 64) {
+            changes.push(latency);
         }
     }
-    assert!(told.len() > 2, "{told:?}");
+    assert!(changes.len() > 2, "{changes:?}");
     let influx = Influx::start();
     let int = "[translator.int.metric.hop-latency]\ndetect = \"width=64\"";
     let mut bed = Bed::new(&influx, "intcollector", "", &["intcollector"], int).await;
@@ -217,7 +217,7 @@ async fn a_latency_gives_a_point_when_it_leaves_its_interval() {
         influx.points("value", name).iter().map(|point| point[1].as_u64().unwrap() as u32).collect()
     };
     let third = hops.iter().map(values).find(|values| values.first() == Some(&200)).unwrap();
-    assert_eq!(third, told);
+    assert_eq!(third, changes);
 }
 
 /// How many points each measurement is to have, of these events.
@@ -285,7 +285,7 @@ async fn a_database_that_is_away_and_a_collector_that_is_killed_cost_no_event() 
     // Until the translator has its session again, the NIC refuses what it sends. It hands in its counters there then.
     let is_back = |counted: &Counted| {
         counted.collector("session.queue_pairs_rebuilt") > 0
-            && counted.told("received") == counted.own("received")
+            && counted.reported("received") == counted.own("received")
     };
     bed.0.until("a session with the collector that was started again", is_back).await;
     bed.0.replay(&files[2], 1, &[]);

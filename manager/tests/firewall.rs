@@ -57,8 +57,8 @@ impl Namespace {
         ]
         .concat();
         let output = Command::new("ip").args(&arguments).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
         (output.status.code().unwrap_or(-1), outcome)
     }
 }

@@ -193,19 +193,19 @@ async fn samples_and_notices_of_drops_of_sflow_are_in_memory() {
     let switch = u32::from_be_bytes([10, 200, 0, 1]);
     let (entries, lost) = bed.0.entries(list::DROPS).await;
     assert_eq!(lost, 0);
-    let mut told = BTreeMap::new();
+    let mut listed = BTreeMap::new();
     for entry in entries {
         let TelemetryEntry::Drop { key, place, ingress_port, reason, .. } = entry else {
             panic!("{entry:?}")
         };
         assert_eq!(place, Location { switch: Some(switch), port: Some(3), queue: None });
         assert_eq!(ingress_port, Some(1));
-        *told.entry((key, reason)).or_insert(0) += 1;
+        *listed.entry((key, reason)).or_insert(0) += 1;
     }
     let of = |flow: &Option<Flow>| flow.map_or(Key::default(), |flow| flow.to_key());
     let expected: BTreeMap<_, u64> =
         drops.iter().map(|((flow, reason), count)| ((of(flow), *reason), *count)).collect();
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     let mut by_reason = BTreeMap::new();
     drops.iter().for_each(|((_, reason), count)| *by_reason.entry(*reason).or_insert(0) += count);
     let keys: Vec<_> = by_reason.keys().map(|reason| telemetry::drops_key(switch, *reason)).collect();
@@ -384,13 +384,13 @@ async fn who_fills_the_link_is_known_after_the_tutorial() {
     let [top, query] = commands[..] else { panic!("{commands:?}") };
     let mut most: Vec<u64> = flows.values().map(|(_, bytes)| *bytes).collect();
     most.sort_unstable_by(|a, b| b.cmp(a));
-    let told: serde_json::Value =
+    let answer: serde_json::Value =
         serde_json::from_str(&collector(bed.0.address(), &format!("{top} -o json"))).unwrap();
-    let told = told["flows"].as_array().unwrap();
-    let values: Vec<_> = told.iter().map(|flow| flow["value"].as_u64().unwrap()).collect();
-    assert_eq!(values, most[..3], "{told:#?}");
+    let ranked = answer["flows"].as_array().unwrap();
+    let values: Vec<_> = ranked.iter().map(|flow| flow["value"].as_u64().unwrap()).collect();
+    assert_eq!(values, most[..3], "{ranked:#?}");
 
-    let first: Flow = told[0]["flow"].as_str().unwrap().parse().unwrap();
+    let first: Flow = ranked[0]["flow"].as_str().unwrap().parse().unwrap();
     let (command, example) = query.rsplit_once(' ').unwrap();
     assert!(example.trim_matches('\'').parse::<Flow>().is_ok(), "{query}");
     let (packets, bytes) = flows[&first];

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
-/// Name of each program, and how this one is told to act as it.
+/// Name of each program, and how this one is asked to act as it.
 const PROGRAMS: [(&str, &[&str]); 4] = [
     ("dta-collector", &["__collector"]),
     ("dta-translator", &["__translator"]),
@@ -35,14 +35,14 @@ fn commands(help: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_tells_its_version_with_commit_and_features() {
+fn each_prints_its_version_with_commit_and_features() {
     for (name, role) in PROGRAMS {
         for flag in ["--version", "-V"] {
             let output = run(role, &[flag], &[]);
-            let told = text(&output.stdout);
-            assert!(output.status.success() && told.lines().count() == 1, "{name}: {told}");
+            let printed = text(&output.stdout);
+            assert!(output.status.success() && printed.lines().count() == 1, "{name}: {printed}");
             let start = format!("{name} {} (commit ", env!("CARGO_PKG_VERSION"));
-            assert!(told.starts_with(&start) && told.contains("features"), "{told}");
+            assert!(printed.starts_with(&start) && printed.contains("features"), "{printed}");
         }
     }
 }
@@ -234,8 +234,8 @@ fn names_of_hosts_are_taken_wherever_addresses_are() {
         assert!(output.status.success() && all.contains(shown), "{all}");
         std::fs::write(&file, format!("[{table}]\nlisten = \"nobody.invalid:1\"\n")).unwrap();
         let output = run(role, &["check-config", "--config", file.to_str().unwrap()], &[]);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains("nobody.invalid"), "{told}");
+        let stderr = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains("nobody.invalid"), "{stderr}");
     }
     for (role, arguments) in [
         (&["__collector"][..], &["check-config", "--listen", "nobody.invalid:1"][..]),
@@ -244,8 +244,8 @@ fn names_of_hosts_are_taken_wherever_addresses_are() {
         (&[], &["replay", "x.pcap", "--to", "nobody.invalid:1"]),
     ] {
         let output = run(role, arguments, &[]);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2), "{arguments:?}: {told}");
-        assert!(told.contains("no known address for host \"nobody.invalid\""), "{arguments:?}: {told}");
+        let stderr = text(&output.stderr);
+        assert!(output.status.code() == Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("no known address for host \"nobody.invalid\""), "{arguments:?}: {stderr}");
     }
 }

@@ -25,8 +25,8 @@ impl Bed {
 
     /// Replays a capture of this many reports, and waits until all are in memory. All must be decoded.
     async fn replay(&mut self, capture: PathBuf, reports: u64) -> Counted {
-        let told = self.0.replay(&capture, 0, &[]).replace(',', "");
-        assert!(told.starts_with(&format!("{reports} of {reports} datagrams sent")), "{told}");
+        let printed = self.0.replay(&capture, 0, &[]).replace(',', "");
+        assert!(printed.starts_with(&format!("{reports} of {reports} datagrams sent")), "{printed}");
         let counted = self.0.until("reports in memory", |counted| counted.is_in_memory(reports)).await;
         let own = |name| counted.own(name);
         assert_eq!((own("accepted"), own("int.primitives")), (own("received"), own("received")));
@@ -148,7 +148,7 @@ async fn six_hops(file: &str, path: &str) {
         .filter_map(Key::to_ipv4_flow)
         .collect();
     assert_eq!(flows.len(), 100);
-    assert!(bed.paths(&flows).await.iter().all(|told| told == path));
+    assert!(bed.paths(&flows).await.iter().all(|found| found == path));
     let keys: Vec<_> = flows.iter().map(Flow::to_key).collect();
     assert!(bed.values(&keys).await.iter().all(|latency| *latency == Some(39)));
     let first: u32 = path.rsplit(':').next().unwrap().parse().unwrap();
@@ -208,7 +208,7 @@ async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
     let is_back = |counted: &Counted| counted.is_taken(1000) && counted.own("repeated_frames") > 0;
     let emitted = bed.until("new queue pairs", is_back).await.own("append.emitted");
     assert!(emitted >= 2000, "{emitted}");
-    bed.until("frames that arrive", |counted| counted.told("append.emitted") == emitted).await;
+    bed.until("frames that arrive", |counted| counted.reported("append.emitted") == emitted).await;
     let mut events = 0;
     for list in 0..list::COUNT {
         let (entries, missing) = bed.entries(list).await;
@@ -219,22 +219,22 @@ async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_latency_is_told_when_it_leaves_its_interval() {
+async fn a_latency_is_reported_when_it_leaves_its_interval() {
     let Some(file) = int_capture("int-v0.5-latency-events.pcap") else { return };
     // The third hop's latency is the third word of the third hop, in every report.
     let bytes = std::fs::read(&file).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     let latencies: Vec<u32> = (0..100).map(|n| word(24 + n * (16 + 148) + 16 + 132 + 4)).collect();
     assert_eq!(latencies[..2], [200, 202]);
-    let mut told: Vec<(Why, u64, u64)> = Vec::new();
+    let mut expected: Vec<(Why, u64, u64)> = Vec::new();
     for latency in latencies.iter().map(|latency| u64::from(*latency)) {
-        match told.last() {
-            None => told.push((Why::New, 0, latency)),
-            Some((_, _, last)) if last / 64 != latency / 64 => told.push((Why::Moved, *last, latency)),
+        match expected.last() {
+            None => expected.push((Why::New, 0, latency)),
+            Some((_, _, last)) if last / 64 != latency / 64 => expected.push((Why::Moved, *last, latency)),
             Some(_) => {}
         }
     }
-    assert!(told.len() > 2, "{told:?}");
+    assert!(expected.len() > 2, "{expected:?}");
     let mut bed =
         Bed::new("intcollector", "[translator.int.metric.hop-latency]\ndetect = \"width=64\"").await;
     bed.replay(file, 100).await;
@@ -245,7 +245,7 @@ async fn a_latency_is_told_when_it_leaves_its_interval() {
         .filter(|change| change.0 == third)
         .map(|(_, why, old, new)| (*why, *old, *new))
         .collect();
-    assert_eq!(of_third, told);
+    assert_eq!(of_third, expected);
 }
 
 #[tokio::test]

@@ -116,11 +116,11 @@ fn what_commands_print_is_as_their_schemas_say() {
     let history = |command: &[&'static str]| {
         [&["__collector"], command, &["--collector", with_epochs.address.as_str()]].concat()
     };
-    let told = held.run("dta-collector-history", &history(&["history", "flows"]));
-    assert_eq!((&told[0]["state"], told.as_array().unwrap().len()), (&"open".into(), 1));
+    let epochs = held.run("dta-collector-history", &history(&["history", "flows"]));
+    assert_eq!((&epochs[0]["state"], epochs.as_array().unwrap().len()), (&"open".into(), 1));
     let answers = held
         .run("dta-collector-query-key-write", &history(&["query", "key-write", FLOW, "--store", "flows"]));
-    assert_eq!(answers[0]["epoch"], told[0]);
+    assert_eq!(answers[0]["epoch"], epochs[0]);
     let query = ["query", "key-write", FLOW, "--store", "flows", "--since", "-1h"];
     let changes = held.run("dta-collector-query-key-write-since", &history(&query));
     let kept: Vec<_> = changes[0]["changes"].as_array().unwrap().iter().map(|of| &of["kept"]).collect();
@@ -160,8 +160,8 @@ fn what_commands_print_is_as_their_schemas_say() {
     );
     held.run("dta-collector-query-sketch-merge-epochs", &collector(&["query", "sketch-merge", "--epochs"]));
     let of_flow = ["query", "flow", FLOW, "--names", "none", "--paths", "paths", "--counters", "bytes"];
-    let told = held.run("dta-collector-query-flow", &collector(&of_flow));
-    assert_eq!(told[0]["stores"][1]["counted"], 5);
+    let flows = held.run("dta-collector-query-flow", &collector(&of_flow));
+    assert_eq!(flows[0]["stores"][1]["counted"], 5);
     held.run("dta-collector-top", &collector(&["top", "--keys", "events", "--store", "bytes"]));
     held.run("dta-collector-flows", &collector(&["flows", "--per", "10s"]));
     let tail = json(&collector(&["tail", "--from-start", "--once"]));
@@ -340,12 +340,12 @@ fn what_is_printed_elsewhere_is_as_the_schemas_say() {
 }
 
 #[test]
-fn every_schema_is_told_in_the_page() {
+fn every_schema_is_described_in_the_page() {
     let page = std::fs::read_to_string(folder().join("../json.md")).unwrap();
     for file in std::fs::read_dir(folder()).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
-        let told = schema::read(&name)["description"].as_str().unwrap().to_owned();
+        let description = schema::read(&name)["description"].as_str().unwrap().to_owned();
         let row = page.lines().find(|line| line.contains(&format!("(schemas/{name})")));
-        assert!(row.is_some_and(|row| row.contains(&told)), "{name}: {row:?}");
+        assert!(row.is_some_and(|row| row.contains(&description)), "{name}: {row:?}");
     }
 }

@@ -16,8 +16,8 @@ fn example(name: &str, address: &str) -> String {
     let path: PathBuf = folder.join(name);
     assert!(path.is_file(), "no {}: `cargo build --workspace --examples` builds it", path.display());
     let output = Command::new(&path).arg(address).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} ended with {}: {told}", path.display(), output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} ended with {}: {stderr}", path.display(), output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{assert_each_epoch, assert_good, captures, counter, number};
-use machine_bed::{MACHINES, bed, bed_of, executed, must, outcome, told};
+use machine_bed::{MACHINES, bed, bed_of, executed, must, outcome, stderr_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -107,9 +107,9 @@ fn collectors_on_several_machines_share_the_stores_and_nothing_is_left() {
     let at = bed.machines.iter().position(|machine| machine.name == "store2").unwrap();
     bed.machines[at].dies();
     let output = child.wait_with_output().unwrap();
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("store2 (ssh 198.18.9.4)"), "{told}");
+    let stderr = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("store2 (ssh 198.18.9.4)"), "{stderr}");
     bed.is_clean();
 }
 
@@ -211,8 +211,8 @@ fn a_program_that_is_copied_is_exact_and_is_gone_afterwards() {
 
 #[test]
 #[ignore = "needs root, ip, unshare and sshd: make test runs it"]
-fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
-    let Some(bed) = bed("what_keeps_a_machine_from_working_is_told_with_what_to_do") else { return };
+fn what_keeps_a_machine_from_working_is_explained_with_what_to_do() {
+    let Some(bed) = bed("what_keeps_a_machine_from_working_is_explained_with_what_to_do") else { return };
     let other = bed.path("other");
     let script = "#!/bin/sh\necho '{\"version\":\"0.0.1 (commit x)\",\"folder\":\"/x\"}'\ncat >/dev/null\n";
     std::fs::write(&other, script).unwrap();
@@ -235,10 +235,10 @@ fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
     ] {
         let topology = bed.topology(|name| if name == of { change.clone() } else { String::new() });
         let output = bed.run(&topology, &["--reports", "2000"]);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{change}: {told}");
-        assert!(told.contains(expect), "{change}: {told}");
-        assert!(!told.contains("PRIVATE") && told.lines().count() < 20, "{told}");
+        let stderr = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{change}: {stderr}");
+        assert!(stderr.contains(expect), "{change}: {stderr}");
+        assert!(!stderr.contains("PRIVATE") && stderr.lines().count() < 20, "{stderr}");
         bed.is_clean();
     }
     // Wrong in the file itself: its line and key.
@@ -249,10 +249,10 @@ fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
     ] {
         let topology = bed.topology(|name| if name == "edge" { change.to_owned() } else { String::new() });
         let output = bed.run(&topology, &[]);
-        let told = told(&output);
+        let stderr = stderr_of(&output);
         assert!(
-            output.status.code() == Some(2) && told.contains(expect) && told.contains(", line "),
-            "{told}"
+            output.status.code() == Some(2) && stderr.contains(expect) && stderr.contains(", line "),
+            "{stderr}"
         );
     }
     // A port that another program has.
@@ -266,14 +266,17 @@ fn what_keeps_a_machine_from_working_is_told_with_what_to_do() {
     let mut one = [0];
     std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut one).unwrap();
     let output = bed.run(&bed.topology(|_| String::new()), &["--reports", "2000"]);
-    let told_of_port = told(&output);
+    let stderr_of_port = stderr_of(&output);
     other.kill().unwrap();
     other.wait().unwrap();
-    assert!(told_of_port.contains("store: the collector") && told_of_port.contains("4791"), "{told_of_port}");
+    assert!(
+        stderr_of_port.contains("store: the collector") && stderr_of_port.contains("4791"),
+        "{stderr_of_port}"
+    );
     // A host key that nobody has seen.
     std::fs::write(bed.path("known_hosts"), "").unwrap();
     let output = bed.run(&bed.topology(|_| String::new()), &["--reports", "2000"]);
-    assert!(told(&output).contains("its host key is unknown"), "{}", told(&output));
+    assert!(stderr_of(&output).contains("its host key is unknown"), "{}", stderr_of(&output));
     bed.is_clean();
 }
 
@@ -287,9 +290,9 @@ fn a_machine_that_dies_is_named_and_the_others_are_left_clean() {
         bed.machines[index].dies();
         let died = Instant::now();
         let output = child.wait_with_output().unwrap();
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(&format!("{name} (ssh 198.18.9.")), "{name}: {told}");
+        let stderr = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(&format!("{name} (ssh 198.18.9.")), "{name}: {stderr}");
         assert!(died.elapsed() < Duration::from_secs(90), "{:?}", died.elapsed());
         bed.is_clean();
     }

@@ -17,7 +17,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use common::{captures, counter, ends, has_bmv2, number};
-use machine_bed::{Bed, bed_of, executed, must, outcome, told};
+use machine_bed::{Bed, bed_of, executed, must, outcome, stderr_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tofino::FakeTofino;
@@ -168,7 +168,7 @@ fn cut(bed: &Bed, capture: &std::path::Path, packets: usize) -> String {
 /// The outcome of a run in which nothing is wrong and nothing unexplained.
 fn exact(output: &Output) -> Value {
     let (status, outcome) = outcome(output);
-    assert_eq!(status, 0, "{outcome:#}{}", told(output));
+    assert_eq!(status, 0, "{outcome:#}{}", stderr_of(output));
     assert_eq!((&outcome["unexplained"], &outcome["contradictions"]), (&0.into(), &json!([])), "{outcome:#}");
     assert_eq!(ends(&outcome), number(&outcome["sent"]), "{outcome:#}");
     let primitives = outcome["primitives"].as_array().unwrap();
@@ -236,18 +236,22 @@ fn a_switch_reports_to_the_software_translator_on_another_machine() {
         ),
     ] {
         let output = bed.run(&path, more);
-        assert!(output.status.code() == Some(2) && told(&output).contains(expect), "{}", told(&output));
+        assert!(
+            output.status.code() == Some(2) && stderr_of(&output).contains(expect),
+            "{}",
+            stderr_of(&output)
+        );
     }
     // Interfaces that are too small for the capture, and that are not there.
     must(&["ip", "-n", &bed.network("load"), "link", "set", "h1", "mtu", "1500"]);
     must(&["ip", "-n", &bed.network("load"), "link", "set", "h2", "mtu", "576"]);
     let output = bed.run(&path, &["--pcap", &capture]);
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert!(output.status.code() == Some(1) && said.contains("is its MTU large enough?"), "{said}");
     let text = std::fs::read_to_string(&path).unwrap().replace("\"h2\"", "\"h9\"");
     std::fs::write(&path, text).unwrap();
     let output = bed.run(&path, &["--pcap", &capture]);
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert!(output.status.code() == Some(1) && said.contains("load: ") && said.contains("h9"), "{said}");
     bed.is_clean();
 }
@@ -288,7 +292,7 @@ fn two_reporters_and_two_collectors_on_machines_of_their_own_are_exact_and_nothi
     let at = bed.machines.iter().position(|machine| machine.name == "leaf2").unwrap();
     bed.machines[at].dies();
     let output = child.wait_with_output().unwrap();
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert!(output.status.code() == Some(1) && said.contains("leaf2 (ssh 198.18.9.5)"), "{said}");
     bed.is_clean();
 }
@@ -336,7 +340,7 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
         });
         kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = told(&output);
+        let said = stderr_of(&output);
         assert!(!said.contains("did not end within") && !said.contains("still holds"), "{said}");
         assert!(signal == Signal::KILL || output.status.code() == Some(130), "{:?}: {said}", output.status);
         bed.is_clean();
@@ -346,7 +350,7 @@ fn a_tofino_that_reports_is_programmed_and_reports_no_more_however_the_run_ends(
     // Counters of another run would be counted as this one's.
     switch.count("received", 1, 5);
     let output = bed.run(&path, &["--pcap", &capture]);
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert!(said.contains("counted 5 packets before this run") && output.status.code() == Some(1), "{said}");
     bed.is_clean();
     assert_eq!(switch.rows("report"), 0);

@@ -13,7 +13,7 @@ mod tofino;
 use std::time::Instant;
 
 use common::{assert_each_epoch, assert_good, captures, counter, has_bmv2, number};
-use machine_bed::{Bed, MACHINES, bed_of, executed, must, outcome, told};
+use machine_bed::{Bed, MACHINES, bed_of, executed, must, outcome, stderr_of};
 use rustix::process::{Pid, Signal, kill_process};
 use tofino::{FakeTofino, program};
 
@@ -153,7 +153,11 @@ fn each_epoch_behind_bmv2_has_what_was_reported_in_it_though_a_tenth_of_the_repo
         bed.is_clean();
     }
     let output = bed.run(&topology, &["--reports", "4000", "--report-faults", "dup=0.1"]);
-    assert!(output.status.code() == Some(2) && told(&output).contains("can only drop"), "{}", told(&output));
+    assert!(
+        output.status.code() == Some(2) && stderr_of(&output).contains("can only drop"),
+        "{}",
+        stderr_of(&output)
+    );
 }
 
 /// Rows that a control plane wrote into the tables of a switch.
@@ -185,9 +189,9 @@ fn a_tofino_on_another_machine_is_programmed_and_emptied_however_the_run_ends() 
             child.wait().unwrap();
         } else {
             let output = child.wait_with_output().unwrap();
-            let told = told(&output);
-            assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(told.contains(&format!("sent to {EDGE}:40040 reached the switch")), "{told}");
+            let stderr = stderr_of(&output);
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(stderr.contains(&format!("sent to {EDGE}:40040 reached the switch")), "{stderr}");
         }
         bed.is_clean();
         assert_eq!(rows(&switch), 0);

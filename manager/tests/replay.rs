@@ -78,11 +78,11 @@ impl Bed {
     /// Replays a capture of `reports` reports and waits until all are accepted and their frames executed.
     async fn replay(&mut self, capture: &Path, reports: u64) {
         let output = manager(&["replay", capture.to_str().unwrap(), "--to", self.translator.said("listen")]);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
         assert!(
-            told.replace(',', "").starts_with(&format!("{reports} of {reports} datagrams sent")),
-            "{told}"
+            printed.replace(',', "").starts_with(&format!("{reports} of {reports} datagrams sent")),
+            "{printed}"
         );
         for _ in 0..12_000 {
             self.control.flush_reports().await.unwrap();

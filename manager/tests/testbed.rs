@@ -36,8 +36,8 @@ fn as_many_reports_as_are_asked_for_and_as_a_capture_has() {
 #[test]
 fn chaos_needs_room_before_and_after_it() {
     let output = manager(&["run-testbed", "--reports", "17000", "--chaos", "kill-translator"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && told.contains("it has to make"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && stderr.contains("it has to make"), "{stderr}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_capture_that_is_cut_is_played_up_to_the_cut_with_a_warning() {
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let result = testbed(&["--pcap", path.to_str().unwrap()]);
     assert_exact("cut capture", &result);
-    let cut = result.1["run"]["cut"].as_str().expect("the cut is told");
+    let cut = result.1["run"]["cut"].as_str().expect("the cut is reported");
     let packets = number(&result.1["run"]["packets"]);
     assert!(
         cut.contains("the file ends inside a record") && packets > 100 && packets < 1672,
@@ -217,9 +217,9 @@ fn what_cannot_be_run_says_why_and_whose_fault_it_is() {
         (vec!["replay", path.to_str().unwrap(), "--to", "127.0.0.1:9"], 1, "not a capture"),
     ] {
         let output = manager(&arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {told}");
-        assert!(told.contains(expect), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expect), "{arguments:?}: {stderr}");
     }
 }
 
@@ -240,8 +240,8 @@ fn files_without_an_end_are_refused_by_name() {
         (vec!["__translator", "run", "--config", "/dev/zero"], "it is a device, not a regular file"),
     ] {
         let output = manager(&arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains(expect), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(expect), "{arguments:?}: {stderr}");
     }
 }
 
@@ -262,10 +262,10 @@ fn a_capture_whose_first_record_is_damaged_says_where_and_why() {
         vec!["replay", path, "--raw", "lo"],
     ] {
         let output = manager(&arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         for part in [path, "holds no readable packet", "byte 24", "2147483647 bytes"] {
-            assert!(told.contains(part), "{arguments:?}: {told}");
+            assert!(stderr.contains(part), "{arguments:?}: {stderr}");
         }
     }
 }
@@ -280,16 +280,16 @@ fn a_reader_that_has_gone_and_a_full_disk_are_no_panic() {
                 Command::new(MANAGER).args(arguments).stdout(stdout).stderr(Stdio::piped()).output().unwrap();
             (output.status.code(), String::from_utf8(output.stderr).unwrap())
         };
-        let (code, told) = run(writer.into());
+        let (code, stderr) = run(writer.into());
         assert!(
-            code.is_some_and(|code| [0, 4].contains(&code)) && told.is_empty(),
-            "{arguments:?}: {code:?} {told}"
+            code.is_some_and(|code| [0, 4].contains(&code)) && stderr.is_empty(),
+            "{arguments:?}: {code:?} {stderr}"
         );
         let full = std::fs::File::create("/dev/full").unwrap();
-        let (code, told) = run(full.into());
+        let (code, stderr) = run(full.into());
         assert!(
-            code.is_some_and(|code| code <= 4) && !told.contains("panicked"),
-            "{arguments:?}: {code:?} {told}"
+            code.is_some_and(|code| code <= 4) && !stderr.contains("panicked"),
+            "{arguments:?}: {code:?} {stderr}"
         );
     }
 }

@@ -139,7 +139,7 @@ fn trace(bed: &IntBed, flow: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
+async fn a_flow_over_two_hosts_is_shown_with_its_segments_drops_and_clocks() {
     let mut bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
     let to = bed.translator.said("listen").parse().unwrap();
     let start = now() - 3_000_000_000;
@@ -198,28 +198,28 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
 
     // The NIC takes a moment for the last frames.
     let begun = std::time::Instant::now();
-    let told = loop {
-        let told = trace(&bed, FLOW);
-        if told["with_path"] == PACKETS && told["ways"][0]["packets"].as_u64() >= Some(MOST) {
-            break told;
+    let answer = loop {
+        let answer = trace(&bed, FLOW);
+        if answer["with_path"] == PACKETS && answer["ways"][0]["packets"].as_u64() >= Some(MOST) {
+            break answer;
         }
-        assert!(begun.elapsed() < PATIENCE, "{told:#}");
+        assert!(begun.elapsed() < PATIENCE, "{answer:#}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    assert_eq!((&told["found"], &told["sampled"]), (&true.into(), &PACKETS.into()));
+    assert_eq!((&answer["found"], &answer["sampled"]), (&true.into(), &PACKETS.into()));
     let hops: Vec<u64> = (0..2 * POINTS).collect();
-    assert_eq!(told["ways"][0]["hops"], serde_json::json!(hops));
-    let points = told["points"].as_array().unwrap();
+    assert_eq!(answer["ways"][0]["hops"], serde_json::json!(hops));
+    let points = answer["points"].as_array().unwrap();
     assert_eq!((&points[0]["name"], &points[0]["host_name"]), (&"iface:h1p0".into(), &"node1".into()));
     assert_eq!((&points[11]["name"], &points[11]["host"]), (&"iface:h2p5".into(), &2.into()));
     assert_eq!((&points[0]["packets"], &points[0]["bytes"]), (&10_000.into(), &1_400_000.into()));
     assert_eq!(points[6]["packets"], Value::Null);
 
-    let segments = told["segments"].as_array().unwrap();
+    let segments = answer["segments"].as_array().unwrap();
     assert_eq!(segments.len(), 11);
     let times = |n: usize| &segments[n]["times"];
     for n in [0, 1, 3, 4] {
-        assert_eq!(segments[n]["clock"], "same", "{told:#}");
+        assert_eq!(segments[n]["clock"], "same", "{answer:#}");
         let all = ["least", "median", "p99", "most"].map(|name| times(n)[name].as_u64().unwrap());
         assert_eq!(all, [STEP; 4], "segment {n}");
         assert_eq!(segments[n]["of_host"]["most"], STEP);
@@ -239,16 +239,16 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     assert!((20_000..100_000).contains(&times(5)["median"].as_i64().unwrap()), "{between:#}");
     // The parts of each packet's way are its whole.
     let sum: i64 = (0..11).map(|n| times(n)["least"].as_i64().unwrap()).sum();
-    let least = told["total"]["least"].as_i64().unwrap();
+    let least = answer["total"]["least"].as_i64().unwrap();
     assert!((sum - least).abs() <= 11, "{sum} and {least}");
 
-    let drops = told["drops"].as_array().unwrap();
+    let drops = answer["drops"].as_array().unwrap();
     assert_eq!(drops.len(), 2, "{drops:#?}");
     assert_eq!((&drops[0]["reason"], &drops[0]["counted"]), (&Value::Null, &60.into()));
     assert_eq!((&drops[1]["reason_name"], &drops[1]["counted"]), (&"QDISC_DROP".into(), &DROPPED.into()));
     assert_eq!((&drops[1]["listed"], &drops[1]["host_name"]), (&DROPPED.into(), &"node1".into()));
-    assert_eq!(told["slow"][0]["packets"], PACKETS / 50);
-    let lacks = told["lacks"].to_string();
+    assert_eq!(answer["slow"][0]["packets"], PACKETS / 50);
+    let lacks = answer["lacks"].to_string();
     assert!(lacks.contains("lost 7 records of 20"), "{lacks}");
     // And so does the waterfall.
     let stats = manager(&["__collector", "stats", "-o", "json", "--collector", bed.address()]);
@@ -275,7 +275,7 @@ async fn a_flow_over_two_hosts_is_told_with_its_segments_drops_and_clocks() {
     assert_eq!(ask(&bed, &["10.9.9.9:1->10.0.0.2:80/tcp"]).status.code(), Some(3));
 
     // The size of the flow is in the epoch in which it was counted, at one point of the host that counted it.
-    let sizes = told["sizes"].as_array().unwrap();
+    let sizes = answer["sizes"].as_array().unwrap();
     assert_eq!((sizes.len(), &sizes[0]["bytes"], &sizes[0]["hosts"]), (1, &1_400_000.into(), &1.into()));
     let epochs = [start, end[0]].map(|time| time / 10_000_000_000 * 10);
     assert!(epochs.contains(&sizes[0]["began"].as_u64().unwrap()), "{sizes:?} {epochs:?}");
@@ -350,7 +350,7 @@ fn tracing(bed: &IntBed, points: &[String], more: &[&str]) -> Tracing {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "attaches programs to the kernel in network namespaces: needs root"]
-async fn packets_that_the_kernel_saw_are_told() {
+async fn packets_that_the_kernel_saw_are_shown() {
     const SENT: u64 = 200;
     let bed = IntBed::start(&BedSetup { dialects: &["auto"], ..BedSetup::default() }).await;
     let namespaces = Namespaces::make();
@@ -368,30 +368,33 @@ async fn packets_that_the_kernel_saw_are_told() {
 
     let begun = std::time::Instant::now();
     let flow = "10.98.0.1:6000->10.98.0.2:5001/udp";
-    let told = loop {
+    let answer = loop {
         let output = ask(&bed, &[flow, "-o", "json"]);
-        let told = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
-        let counts =
-            [&told["with_path"], &told["points"][1]["packets"], &told["segments"][0]["of_host"]["packets"]];
+        let answer = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone();
+        let counts = [
+            &answer["with_path"],
+            &answer["points"][1]["packets"],
+            &answer["segments"][0]["of_host"]["packets"],
+        ];
         if counts.iter().all(|count| **count == SENT) {
-            break told;
+            break answer;
         }
-        assert!(begun.elapsed() < PATIENCE, "{told:#}\n{said}");
+        assert!(begun.elapsed() < PATIENCE, "{answer:#}\n{said}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     // Out of the one interface, and into the other.
-    assert_eq!(told["ways"], serde_json::json!([{ "hops": [1, 2], "packets": SENT }]), "{said}");
-    let points = told["points"].as_array().unwrap();
-    assert!(points[0]["name"].as_str().unwrap().ends_with("iface:va/egress"), "{told:#}");
+    assert_eq!(answer["ways"], serde_json::json!([{ "hops": [1, 2], "packets": SENT }]), "{said}");
+    let points = answer["points"].as_array().unwrap();
+    assert!(points[0]["name"].as_str().unwrap().ends_with("iface:va/egress"), "{answer:#}");
     assert_eq!((&points[0]["packets"], &points[0]["host_name"]), (&SENT.into(), &"node3".into()));
     assert_eq!(points[1]["packets"], SENT);
-    let times = &told["segments"][0]["times"];
+    let times = &answer["segments"][0]["times"];
     assert_eq!(times["packets"], SENT);
-    assert!(times["least"].as_i64().unwrap() >= 0, "{told:#}");
-    assert_eq!(told["segments"][0]["of_host"]["packets"], SENT);
+    assert!(times["least"].as_i64().unwrap() >= 0, "{answer:#}");
+    assert_eq!(answer["segments"][0]["of_host"]["packets"], SENT);
     // ARP is of no flow.
-    let lacks = told["lacks"].as_array().unwrap();
-    assert!(lacks.iter().all(|lack| lack.as_str().unwrap().contains("could not read")), "{told:#}");
+    let lacks = answer["lacks"].as_array().unwrap();
+    assert!(lacks.iter().all(|lack| lack.as_str().unwrap().contains("could not read")), "{answer:#}");
 }
 
 /// Counters as `dta-reporter trace` says them at its end.
@@ -444,8 +447,8 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     assert!(of("trace.seen") >= 2 * SENT && of("trace.filtered") >= 2 * (SENT - CHOSEN), "{said}");
     assert_eq!(of("trace.records"), of("trace.reported"), "{said}");
     // Each record is reported with its packet, which was at both points.
-    let untold = agent("repeat") + agent("shared-digest") + agent("unknown-point");
-    assert_eq!(of("trace.records"), 2 * of("trace.packets") + untold, "{said}");
+    let unreported = agent("repeat") + agent("shared-digest") + agent("unknown-point");
+    assert_eq!(of("trace.records"), 2 * of("trace.packets") + unreported, "{said}");
     let packets = of("trace.packets");
     assert!((CHOSEN / 512..CHOSEN / 128).contains(&packets), "{said}");
 
@@ -456,16 +459,16 @@ async fn of_a_million_packets_each_is_in_the_answer_or_counted() {
     .await;
     let flow = "10.98.0.1:6000->10.98.0.2:5001/udp";
     let begun = std::time::Instant::now();
-    let told = loop {
-        let told = trace(&bed, flow);
-        if told["sampled"] == packets && told["points"][1]["packets"] == CHOSEN {
-            break told;
+    let answer = loop {
+        let answer = trace(&bed, flow);
+        if answer["sampled"] == packets && answer["points"][1]["packets"] == CHOSEN {
+            break answer;
         }
-        assert!(begun.elapsed() < PATIENCE, "{told:#}\n{said}");
+        assert!(begun.elapsed() < PATIENCE, "{answer:#}\n{said}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    assert_eq!(told["points"][0]["packets"], CHOSEN);
-    let gone = told["lacks"].to_string().contains("are no longer known");
-    assert!(told["with_path"] == packets || gone, "{told:#}");
-    assert!(told["with_path"].as_u64() >= Some(packets - 5), "{told:#}");
+    assert_eq!(answer["points"][0]["packets"], CHOSEN);
+    let gone = answer["lacks"].to_string().contains("are no longer known");
+    assert!(answer["with_path"] == packets || gone, "{answer:#}");
+    assert!(answer["with_path"].as_u64() >= Some(packets - 5), "{answer:#}");
 }

@@ -11,7 +11,7 @@ fn assert_shared(what: &str, (_, outcome): &(i32, serde_json::Value), rings: u64
         rings,
         "{what}: a ring for each worker"
     );
-    assert_eq!(counter(outcome, "translator/testbed@1", "received"), 0, "{what}: the first tells for all");
+    assert_eq!(counter(outcome, "translator/testbed@1", "received"), 0, "{what}: the first counts for all");
 }
 
 #[test]

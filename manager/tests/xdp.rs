@@ -53,7 +53,7 @@ fn enter_namespace() {
 }
 
 /// What is at an interface, by `ip -d link`.
-fn told(interface: &str) -> String {
+fn link_of(interface: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", interface]).output().expect("iproute2");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -65,7 +65,7 @@ async fn answers_exactly(transport: &str, [nic, source]: [&str; 2]) {
     );
     let mut bed = Bed::start(&collector, &format!("source = '{source}'\nlink = 'xdp:far'"), || ());
     for interface in ["near", "far"] {
-        assert!(told(interface).contains("prog/xdp"), "{}", told(interface));
+        assert!(link_of(interface).contains("prog/xdp"), "{}", link_of(interface));
     }
     let landed = |counted: &Counted| {
         let executed = counted.nic("executed.write") + counted.nic("executed.fetch_add");
@@ -79,8 +79,8 @@ async fn answers_exactly(transport: &str, [nic, source]: [&str; 2]) {
     // What has ended has left nothing at the interfaces.
     drop(bed);
     let begun = Instant::now();
-    while ["near", "far"].iter().any(|interface| told(interface).contains("prog/xdp")) {
-        assert!(begun.elapsed() < PATIENCE, "{}{}", told("near"), told("far"));
+    while ["near", "far"].iter().any(|interface| link_of(interface).contains("prog/xdp")) {
+        assert!(begun.elapsed() < PATIENCE, "{}{}", link_of("near"), link_of("far"));
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -615,8 +615,8 @@ fn two_workers_take_the_reports_of_two_queues_and_other_traffic_passes() {
         // What has ended has left nothing at the interface.
         drop(bed);
         let begun = Instant::now();
-        while told("vb").contains("prog/xdp") {
-            assert!(begun.elapsed() < PATIENCE, "{}", told("vb"));
+        while link_of("vb").contains("prog/xdp") {
+            assert!(begun.elapsed() < PATIENCE, "{}", link_of("vb"));
             std::thread::sleep(Duration::from_millis(10));
         }
     });
@@ -708,8 +708,8 @@ fn flow_exports_by_any_queue_reach_the_worker_of_their_exporter_in_order() {
         let IntBed { translator, client, .. } = bed;
         assert!(translator.terminate(PATIENCE).0.success());
         let nodes = client.statistics().await.unwrap();
-        let told = |name| counter(&nodes, "translator/", name);
-        assert_eq!([told("flows.datagrams"), told("flows.appended")], [all, 2 * all]);
+        let reported = |name| counter(&nodes, "translator/", name);
+        assert_eq!([reported("flows.datagrams"), reported("flows.appended")], [all, 2 * all]);
     });
 }
 
@@ -737,9 +737,9 @@ fn what_the_program_drops_until_the_stop_is_counted() {
         is_over.store(true, Ordering::Relaxed);
         sender.join().unwrap();
         let nodes = client.statistics().await.unwrap();
-        let told = |name| counter(&nodes, "translator/", name);
-        assert!(told("link.int.xdp.unchanged") > 1000);
-        assert_eq!(told("int.datagrams"), told("link.int.received"));
+        let reported = |name| counter(&nodes, "translator/", name);
+        assert!(reported("link.int.xdp.unchanged") > 1000);
+        assert_eq!(reported("int.datagrams"), reported("link.int.received"));
     });
 }
 

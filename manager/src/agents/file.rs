@@ -83,12 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn what_is_wrong_is_refused_with_its_line() {
         let refused = |text: &str| {
             let error = AgentsFile::parse(text, Path::new("a.toml")).expect_err(text);
             dta_cli::error_line(&error)
         };
-        for (text, told) in [
+        for (text, expected) in [
             ("", "names no [[agent]]"),
             ("[[agent]]\naddress = \"host\"", "line 2: \"host\" is not an address of an agent (no port)"),
             ("[[agent]]\naddress = \"a:1\"\n[[agent]]\naddress = \"a:1\"", "line 4: a:1 is there twice"),
@@ -97,7 +97,7 @@ mod tests {
             ("[[agent]]\naddress = \"a:1\"\npoints = []", "line 3, key `agent.points`"),
             ("[[agent]]\naddress = \"https://a:1\"", "the table [tls] of the agents' file"),
         ] {
-            assert!(refused(text).contains(told), "{text}: {}", refused(text));
+            assert!(refused(text).contains(expected), "{text}: {}", refused(text));
         }
     }
 }

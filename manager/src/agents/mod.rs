@@ -308,19 +308,19 @@ mod tests {
         let file = file(&[&["iface:e0", "tp:kfree_skb"], &[], &["iface:e1/ingress"]]);
         let answers = [has(&[], "tcp"), has(&["tp:net_dev_queue"], ""), has(&["iface:e0"], "udp")];
         let one_in = Some(4);
-        let told = |change: &TraceChange| -> Vec<(usize, u32, String, u32)> {
+        let settings = |change: &TraceChange| -> Vec<(usize, u32, String, u32)> {
             let all = settings_per_agent(&file, change, &answers).unwrap();
             all.into_iter().map(|of| (of.at.len(), of.first_hop.unwrap(), of.filter, of.one_in)).collect()
         };
         let is = |points, hop, filter: &str, one_in| (points, hop, filter.to_owned(), one_in);
         let kept = [is(0, 0, "tcp", 4), is(1, 0, "", 4), is(1, 1, "udp", 4)];
-        assert_eq!(told(&TraceChange { one_in, ..TraceChange::default() }), kept);
+        assert_eq!(settings(&TraceChange { one_in, ..TraceChange::default() }), kept);
         let of_file = [is(2, 0, "tcp", 8), is(0, 2, "", 8), is(1, 2, "udp", 8)];
-        assert_eq!(told(&TraceChange { at: Some(vec![]), ..TraceChange::default() }), of_file);
+        assert_eq!(settings(&TraceChange { at: Some(vec![]), ..TraceChange::default() }), of_file);
         // Common points follow those in the file.
         let change =
             TraceChange { at: At::parse_points("iface:e9").ok(), filter: Some("icmp".into()), one_in: None };
-        assert_eq!(told(&change), [is(4, 0, "icmp", 8), is(2, 4, "icmp", 8), is(3, 6, "icmp", 8)]);
+        assert_eq!(settings(&change), [is(4, 0, "icmp", 8), is(2, 4, "icmp", 8), is(3, 6, "icmp", 8)]);
     }
 
     #[test]

@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_no_store_can_be_is_refused() {
-        let told = |flags: &str| {
+        let error = |flags: &str| {
             let size = size(flags);
             let sized =
                 size.size_stores(&CoreRates::default()).and_then(|stores| size.configuration(&stores));
@@ -334,7 +334,7 @@ mod tests {
             ("--retention 30d --sketch-epoch 1s --only sketch-merge", "epochs is"),
             ("--flows 1000 --reports 1k --epoch 1s", "at least 2 seconds"),
         ] {
-            assert!(told(flags).contains(says), "{flags}: {}", told(flags));
+            assert!(error(flags).contains(says), "{flags}: {}", error(flags));
         }
         for bad in
             ["--flows 0", "--survival 100", "--survival 0", "--copies 5", "--retention 0s", "--only heap"]
@@ -375,7 +375,10 @@ mod tests {
             .unwrap();
         let shown = sizes_table(&sized, OutputStyle::PIPE);
         for line in shown.lines().filter(|line| !line.is_empty()) {
-            assert!(page.lines().any(|told| told == format!("    {line}")), "docs/sizing.md lacks\n{shown}");
+            assert!(
+                page.lines().any(|page_line| page_line == format!("    {line}")),
+                "docs/sizing.md lacks\n{shown}"
+            );
         }
     }
 }

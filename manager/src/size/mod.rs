@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_sketch_are_exact_as_often_as_told() {
+    fn counts_of_a_sketch_are_exact_as_often_as_computed() {
         let of = size(Primitive::SketchMerge, &TRAFFIC);
         let StoreKind::SketchMerge { columns, rows, epochs, .. } = of.store.kind else { panic!() };
         assert_eq!(epochs, 8, "six epochs of 10 s, one that is open, and a power of two");
@@ -252,8 +252,8 @@ mod tests {
         let exact =
             (0..TRAFFIC.flows).filter(|number| cells(*number).iter().any(|cell| keys_in[cell] == 1)).count();
         let exact = exact as f64 / TRAFFIC.flows as f64;
-        let told = of.survival.unwrap()[usize::from(rows) - 1];
-        assert!((exact - told).abs() < 0.005, "{exact}, and {told} was told");
+        let computed = of.survival.unwrap()[usize::from(rows) - 1];
+        assert!((exact - computed).abs() < 0.005, "{exact}, and {computed} was computed");
     }
 
     #[test]
@@ -291,8 +291,8 @@ mod tests {
         let (slots, copies) =
             (of.store.element_count() as f64, f64::from(of.store.redundancy().unwrap()) * 200_000.0);
         let rows = slots * (1.0 - (1.0 - 1.0 / slots).powf(copies));
-        let told = of.history_bytes_per_day.unwrap() as f64 / (rows * VALUE_ROW * 1440.0);
-        assert!((told - 1.0).abs() < 1e-4, "{told}");
+        let ratio = of.history_bytes_per_day.unwrap() as f64 / (rows * VALUE_ROW * 1440.0);
+        assert!((ratio - 1.0).abs() < 1e-4, "{ratio}");
         // Other rows were not measured; small regions are in no huge page.
         let mut wide = shape(Primitive::KeyWrite);
         let StoreKind::KeyWrite { value_len, .. } = &mut wide.kind else { panic!() };

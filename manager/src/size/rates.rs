@@ -238,8 +238,8 @@ mod tests {
         let mut parts = CoreRates::default();
         for (name, part) in parts.benchmarks() {
             let row = speed.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
-            let told = format!(" {} M/s |", *part / 1e6);
-            assert!(row.ends_with(&told), "{name}: {told} is not in {row}");
+            let expected = format!(" {} M/s |", *part / 1e6);
+            assert!(row.ends_with(&expected), "{name}: {expected} is not in {row}");
         }
         let decisions = include_str!("../../../docs/decisions/speed.md").replace('\n', " ");
         let ring = format!("{} to 16.7 M frames/s", parts.ring / 1e6);
@@ -279,9 +279,10 @@ mod tests {
         let whole = cores / (1.0 / parts.runs + seconds.iter().sum::<f64>());
         let row =
             include_str!("../../../docs/speed.md").lines().find(|line| line.starts_with("| `wire-cut` |"));
-        let told = row.and_then(|row| row.trim_end_matches(" M/s |").rsplit(' ').next()).expect("such a row");
-        let told: f64 = 1e6 * told.parse::<f64>().expect("a rate");
-        assert!((told * 0.9..told * 1.1).contains(&whole), "{whole} {told}");
+        let measured =
+            row.and_then(|row| row.trim_end_matches(" M/s |").rsplit(' ').next()).expect("such a row");
+        let measured: f64 = 1e6 * measured.parse::<f64>().expect("a rate");
+        assert!((measured * 0.9..measured * 1.1).contains(&whole), "{whole} {measured}");
     }
 
     #[test]

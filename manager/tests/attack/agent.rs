@@ -64,10 +64,10 @@ async fn agent_under(namespace: &Namespace, attack: Attack) {
     let ask = async |_| {
         socket.send(b"traced").unwrap();
         let counters = other.status(AgentStatusRequest {}).await?.into_inner().counters;
-        let told = counters.iter().find(|counter| counter.name == "trace.packets").unwrap().value;
+        let packets = counters.iter().find(|counter| counter.name == "trace.packets").unwrap().value;
         tokio::time::sleep(Duration::from_millis(100)).await;
         // It still reports packets.
-        Ok(told >= *before.get_or_insert(told) + 20)
+        Ok(packets >= *before.get_or_insert(packets) + 20)
     };
     endures(daemon, "agent", 0, attack, ask).await;
 }

@@ -281,9 +281,9 @@ impl Ground {
             .args(["-o", "json", "--cluster", &url(&self.nodes)])
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let document =
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {told}"));
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{command:?}: {e}: {stderr}"));
         hold(schema, &document);
         document
     }
@@ -399,8 +399,8 @@ impl Ground {
             "--cluster",
             &url(&self.nodes),
         ];
-        let keys_told = keys.iter().map(|key| to_hex_digits(&key.0));
-        let output = Command::new(MANAGER).args(own).args(keys_told).output().unwrap();
+        let keys_in_hex = keys.iter().map(|key| to_hex_digits(&key.0));
+        let output = Command::new(MANAGER).args(own).args(keys_in_hex).output().unwrap();
         let answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
         assert_eq!(answers.len(), keys.len(), "{}", String::from_utf8_lossy(&output.stderr));
         let is_right =

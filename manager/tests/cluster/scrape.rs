@@ -25,11 +25,11 @@ impl Ground {
         std::fs::write(&config, job).unwrap();
         let begin = Instant::now();
         let found = loop {
-            let (found, told) = discovered(&config);
+            let (found, stderr) = discovered(&config);
             if found.iter().map(|(id, at)| (id.as_str(), at.as_str())).eq(metrics.clone()) {
                 break found;
             }
-            assert!(begin.elapsed() < PATIENCE, "{found:?}: {told}");
+            assert!(begin.elapsed() < PATIENCE, "{found:?}: {stderr}");
         };
         let size = view.collectors.len();
         for (id, at) in found {
@@ -54,12 +54,13 @@ fn discovered(config: &Path) -> (BTreeMap<String, String>, String) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "service-discovery", "--timeout=5s"]).arg(config).arg("dta");
     let output = promtool.output().expect("Debian's package prometheus (scripts/install-deps test)");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let found: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
     let label =
         |target: &Value, name: &str| target["discoveredLabels"][name].as_str().unwrap_or_default().to_owned();
     let found = found.iter().map(|target| (label(target, "dta_collector"), label(target, "__address__")));
-    (found.collect(), told)
+    (found.collect(), stderr)
 }
 
 /// The answer of a server to a request, with its head.

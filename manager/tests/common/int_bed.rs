@@ -226,7 +226,7 @@ impl Counted {
     }
 
     /// Of the translator, as the collector has it.
-    pub fn told(&self, name: &str) -> u64 {
+    pub fn reported(&self, name: &str) -> u64 {
         counter(&self.collector, "translator/", name)
     }
 
@@ -253,9 +253,9 @@ impl Counted {
         self.is_taken(reports) && self.is_executed()
     }
 
-    /// Whether the collector was told of all that the translator has received and sent.
-    pub fn is_told(&self) -> bool {
-        ["received", "emitted", "operations"].iter().all(|name| self.told(name) == self.own(name))
+    /// Whether the collector has the counters of all that the translator has received and sent.
+    pub fn is_reported(&self) -> bool {
+        ["received", "emitted", "operations"].iter().all(|name| self.reported(name) == self.own(name))
     }
 
     /// Whether nothing is on its way from the translator into memory.

@@ -65,11 +65,11 @@ pub fn testbed_apart(arguments: &[&str]) -> (i32, Value) {
 fn testbed_by(mut manager: Command, arguments: &[&str]) -> (i32, Value) {
     manager.args(["run-testbed", "-o", "json"]).args(arguments);
     let output = manager.output().expect("the program under test can be started");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let status = output.status.code().unwrap_or(-1);
-    assert!(status == 0 || status == 4, "run-testbed {arguments:?} ended with {status}: {told}");
+    assert!(status == 0 || status == 4, "run-testbed {arguments:?} ended with {status}: {stderr}");
     let outcome = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|e| panic!("run-testbed {arguments:?} printed no JSON ({e}): {told}"));
+        .unwrap_or_else(|e| panic!("run-testbed {arguments:?} printed no JSON ({e}): {stderr}"));
     (status, outcome)
 }
 

@@ -27,7 +27,7 @@ fn number(screen: &str, before: &str, after: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// Looks at the rate of writes while a reporter sends, and tells what is wrong with it.
+/// Looks at the rate of writes while a reporter sends, and says what is wrong with it.
 fn look_at_rates() -> Result<(), String> {
     const REPORTS: u32 = 80_000;
     const RATE: u32 = 4000;

@@ -178,8 +178,8 @@ fn judge(room: &Room, known: &Known) {
         }
         Judge::Then(question, wanted) => {
             let output = room.run(command);
-            let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            assert!(output.status.success(), "{command}: {told}");
+            let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(output.status.success(), "{command}: {printed}");
             room.ask(question, wanted, None);
         }
         Judge::Serves(question, wanted) => {
@@ -206,19 +206,19 @@ fn judge(room: &Room, known: &Known) {
 
 fn says(room: &Room, command: &str, wanted: &[&str]) {
     let output = room.run(command);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command}: {:?} {told}{errors}", output.status);
-    if let Some(lacking) = missing(&told, wanted) {
-        panic!("{command} does not say {lacking:?}: {told}{errors}");
+    assert!(output.status.success(), "{command}: {:?} {printed}{errors}", output.status);
+    if let Some(lacking) = missing(&printed, wanted) {
+        panic!("{command} does not say {lacking:?}: {printed}{errors}");
     }
 }
 
 /// No report of an example was dropped on its way.
 fn nothing_was_dropped(room: &Room) {
     let output = room.run("dta-collector stats --output json");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let nodes = told["nodes"].as_array().expect("nodes");
+    let stats: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let nodes = stats["nodes"].as_array().expect("nodes");
     let translator = nodes.iter().find(|node| node["stage"] == "translator").expect("a translator");
     let counters = translator["counters"].as_object().expect("counters by name");
     assert!(counters.contains_key("accepted"));
@@ -252,9 +252,9 @@ fn what_cannot_land_is_refused_before_it_is_sent() {
         let output = room.run(&format!("{variables}\n{line}"));
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    for (line, told) in REFUSED {
+    for (line, expected) in REFUSED {
         let (good, error) = run(line);
-        assert!(!good && error.contains(told), "{line}: {error}");
+        assert!(!good && error.contains(expected), "{line}: {error}");
     }
     let (good, error) = run("dta-reporter send key-write --store 0 --key 01 --value 1 --unchecked");
     assert!(good, "{error}");

@@ -122,15 +122,15 @@ impl Room {
         let start = Instant::now();
         loop {
             let output = self.run(question);
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
-            if output.status.success() && missing(&told, wanted).is_none() {
+            let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+            if output.status.success() && missing(&answer, wanted).is_none() {
                 return;
             }
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             let printed = || asked.map(Running::printed).unwrap_or_default();
             assert!(
                 start.elapsed() < PATIENCE,
-                "{question} gave {told}{errors}, and not {wanted:?}; what it asks printed {}",
+                "{question} gave {answer}{errors}, and not {wanted:?}; what it asks printed {}",
                 printed()
             );
             std::thread::sleep(Duration::from_millis(100));
@@ -138,11 +138,11 @@ impl Room {
     }
 }
 
-/// The first of `wanted` that is not in `told`, not counting blanks.
-pub(crate) fn missing<'a>(told: &str, wanted: &[&'a str]) -> Option<&'a str> {
+/// The first of `wanted` that is not in `answer`, not counting blanks.
+pub(crate) fn missing<'a>(answer: &str, wanted: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.split_whitespace().collect::<String>();
-    let told = plain(told);
-    wanted.iter().copied().find(|part| !told.contains(&plain(part)))
+    let answer = plain(answer);
+    wanted.iter().copied().find(|part| !answer.contains(&plain(part)))
 }
 
 fn quoted(line: &str) -> String {

@@ -1128,7 +1128,7 @@ fn own() -> Vec<Known> {
         NotHere(GUEST),
     ),
     alone("cargo test -p dta-testbed --test seeded", NotHere(CI)),
-    alone("cargo run --release -p dta-proto --example compare", NotHere("it measures, and a debug build has nothing to tell")),
+    alone("cargo run --release -p dta-proto --example compare", NotHere("it measures, and a debug build has nothing to show")),
     alone("make fuzz", NotHere("it needs a nightly compiler")),
     alone("cargo build --release", NotHere(BUILDS)),
     alone("cargo build --release -p dta-translator --features verbs", NotHere(BUILDS)),

@@ -68,8 +68,8 @@ start)
     [ -z "$folder" ] || install -d -m 700 -o "$user" -g "$user" "/run/$folder"
     state=$(of StateDirectory)
     [ -z "$state" ] || install -d -m 700 -o "$user" -g "$user" "/run/state/$state"
-    rm -f /run/$name.notify /run/$name.told
-    python3 /usr/local/share/dta/notify-socket /run/$name.notify /run/$name.told >/dev/null 2>&1 </dev/null &
+    rm -f /run/$name.notify /run/$name.messages
+    python3 /usr/local/share/dta/notify-socket /run/$name.notify /run/$name.messages >/dev/null 2>&1 </dev/null &
     until [ -S /run/$name.notify ]; do sleep 0.05; done
     rm -f $pid
     # The first process of the machine is the parent: a program that is run for tests ends with its parent.
@@ -77,7 +77,7 @@ start)
         --clear-groups --no-new-privs --bounding-set -all ${line/#\/usr\/bin/\/usr\/local\/bin} \
         >>/run/$name.log 2>&1 </dev/null & echo \$! >$pid" >"$DTA_MACHINE/starts"
     for _ in $(seq 600); do
-        if grep -q READY=1 /run/$name.told 2>/dev/null; then exit 0; fi
+        if grep -q READY=1 /run/$name.messages 2>/dev/null; then exit 0; fi
         [ ! -s $pid ] || kill -0 "$(cat $pid)" 2>/dev/null || break
         sleep 0.1
     done
@@ -89,10 +89,10 @@ stop)
     while kill -0 "$(cat $pid)" 2>/dev/null; do sleep 0.05; done
     ;;
 reload)
-    : >/run/$name.told
+    : >/run/$name.messages
     kill -HUP "$(cat $pid)"
     for _ in $(seq 600); do
-        if grep -q READY=1 /run/$name.told; then exit 0; fi
+        if grep -q READY=1 /run/$name.messages; then exit 0; fi
         sleep 0.1
     done
     cat /run/$name.log >&2
@@ -231,8 +231,8 @@ impl Machine {
 
     /// How many packets its firewall has dropped.
     fn strangers(&self) -> u64 {
-        let told = self.must("nft -j list counter inet dta strangers");
-        let json: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        let printed = self.must("nft -j list counter inet dta strangers");
+        let json: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
         let counters = json["nftables"].as_array().expect("a list").iter();
         counters.filter_map(|entry| entry["counter"]["packets"].as_u64()).sum()
     }
@@ -247,14 +247,14 @@ impl Drop for Machine {
 
 fn succeeds(what: &str, output: std::io::Result<Output>) -> String {
     let output = output.unwrap_or_else(|e| panic!("{what}: {e}"));
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{what}: {:?} {told}{}",
+        "{what}: {:?} {stdout}{}",
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
-    told
+    stdout
 }
 
 /// Runs a step on its machines. What is shown may take a while to be so.
@@ -321,8 +321,8 @@ fn strangers_are_kept_out(
     assert_eq!((collector.strangers(), translator.strangers()), (0, 0));
     // Whom the firewall does pass is asked for a certificate, whatever else is right.
     let refused = desk.run(&format!("{everywhere}dta-collector stores --collector \"$COLLECTOR:40050\""));
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && told.contains("TLS"), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && stderr.contains("TLS"), "{stderr}");
     // A certificate of another authority is refused, too.
     let other = "\
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=stranger \

@@ -246,11 +246,11 @@ impl Truth {
             let keys = switches(number).map(key).to_vec();
             for (switch, value) in switches(number).into_iter().zip(values("int-values", keys).await) {
                 let Some(value) = value else { continue };
-                let told = TimedValue::parse_bytes(&value).unwrap().value;
+                let answered = TimedValue::parse_bytes(&value).unwrap().value;
                 let rounds = self.rounds.get(&number);
-                let is_true =
-                    rounds.is_some_and(|rounds| rounds.iter().any(|round| latency(number, *round) == told));
-                assert!(is_true, "flow {number} in switch {switch} at {at}: {told} of rounds {rounds:?}");
+                let is_true = rounds
+                    .is_some_and(|rounds| rounds.iter().any(|round| latency(number, *round) == answered));
+                assert!(is_true, "flow {number} in switch {switch} at {at}: {answered} of rounds {rounds:?}");
                 found.latencies.insert((number, switch));
             }
         }
@@ -410,13 +410,13 @@ async fn run(seed: u64) {
 
     // What was known at a moment is known of it, whatever came since.
     for (at, then) in &moments {
-        let told = truth.check(&bed, *at).await;
-        let missing_keys: Vec<_> = then.keys.difference(&told.keys).collect();
+        let now_known = truth.check(&bed, *at).await;
+        let missing_keys: Vec<_> = then.keys.difference(&now_known.keys).collect();
         // An epoch that a busy machine ends late has the keys of the next round, too, and some may overwrite both copies.
         assert!(missing_keys.len() <= then.keys.len() / 100, "keys at {at}: {missing_keys:?}");
-        let missing_paths: Vec<_> = then.paths.difference(&told.paths).collect();
+        let missing_paths: Vec<_> = then.paths.difference(&now_known.paths).collect();
         assert!(missing_paths.is_empty(), "paths at {at}: {missing_paths:?}");
-        let missing_latencies: Vec<_> = then.latencies.difference(&told.latencies).collect();
+        let missing_latencies: Vec<_> = then.latencies.difference(&now_known.latencies).collect();
         assert!(missing_latencies.is_empty(), "latencies at {at}: {missing_latencies:?}");
     }
 }

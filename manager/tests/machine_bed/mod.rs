@@ -24,8 +24,8 @@ const MANAGER_AT: u8 = 10;
 
 pub fn must(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output().expect(command[0]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -288,7 +288,7 @@ impl Bed {
             let ended = child.try_wait().unwrap();
             if ended.is_some() || Instant::now() > until {
                 let _ = child.kill();
-                panic!("{}", told(&child.wait_with_output().unwrap()));
+                panic!("{}", stderr_of(&child.wait_with_output().unwrap()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -378,13 +378,13 @@ pub fn executed(outcome: &Value) -> Vec<(String, u64)> {
     nics.map(of).collect()
 }
 
-pub fn told(output: &Output) -> String {
+pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 pub fn outcome(output: &Output) -> (i32, Value) {
-    let told = told(output);
-    assert!(!told.contains("did not end within"), "a connection did not end by itself: {told}");
-    let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+    let stderr = stderr_of(output);
+    assert!(!stderr.contains("did not end within"), "a connection did not end by itself: {stderr}");
+    let outcome = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
     (output.status.code().unwrap_or(-1), outcome)
 }

@@ -60,7 +60,7 @@ fn promtool_finds_that_each_alert_fires_when_it_is_to() {
         let mut command = Command::new("promtool");
         let output = command.args(arguments).current_dir(root().join("testbed/alerts")).output();
         let output = output.expect("Debian's package prometheus is installed (scripts/install-deps test)");
-        let told = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&told));
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&printed));
     }
 }

@@ -36,15 +36,15 @@ impl Bed {
         Bed { int: IntBed::start(&setup).await, reports: 0 }
     }
 
-    /// Replays a capture of so many reports, and waits until all are in memory and the collector was told. `false` if
-    /// there are no captures.
+    /// Replays a capture of so many reports, and waits until all are in memory and the collector has the counters. `false`
+    /// if there are no captures.
     pub(crate) async fn replay(&mut self, capture: &str, reports: u64) -> bool {
         let Some(capture) = int_capture(capture) else { return false };
         self.int.replay(&capture, 0, &[]);
         self.reports += reports;
         let reports = self.reports;
-        let is_told = |counted: &Counted| counted.is_in_memory(reports) && counted.is_told();
-        self.int.until("reports in memory", is_told).await;
+        let is_reported = |counted: &Counted| counted.is_in_memory(reports) && counted.is_reported();
+        self.int.until("reports in memory", is_reported).await;
         true
     }
 

@@ -15,8 +15,8 @@ fn root() -> PathBuf {
 fn yaml(path: &Path) -> Value {
     let program = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
     let output = Command::new("/usr/bin/python3").args(["-c", program]).arg(path).output().expect("python3");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {told}", path.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", path.display());
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

@@ -123,7 +123,7 @@ async fn prometheus_answers_every_query_of_its_dashboards() {
             .expect("label_values(METRIC, LABEL)");
         match prometheus.label_values(metric, label) {
             Ok(values) if !values.is_empty() => {}
-            told => wrong.push(format!("{place}: {text}: {told:?}")),
+            answer => wrong.push(format!("{place}: {text}: {answer:?}")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -136,9 +136,9 @@ fn empty_panels(prometheus: &Prometheus, mut queries: Vec<Query>) -> Vec<String>
     loop {
         let mut wrong = Vec::new();
         queries.retain(|Query { place, text }| match prometheus.query(text) {
-            Ok(told) if !told.is_empty() => false,
-            told => {
-                wrong.push(format!("{place}: {text}: {told:?}"));
+            Ok(series) if !series.is_empty() => false,
+            answer => {
+                wrong.push(format!("{place}: {text}: {answer:?}"));
                 true
             }
         });
@@ -203,7 +203,7 @@ async fn influxdb_answers_every_query_of_its_dashboards() {
     for Query { place, text } in queries("influxdb", "query").into_iter().chain(variables("influxdb")) {
         match influx.query(&text) {
             Ok(series) if !series.is_empty() => {}
-            told => wrong.push(format!("{place}: {text}: {told:?}")),
+            answer => wrong.push(format!("{place}: {text}: {answer:?}")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -63,14 +63,14 @@ impl Influx {
     pub(crate) fn expect(&self, measurement: &str, points: u64) {
         let began = Instant::now();
         loop {
-            let told = self.query(&format!("SELECT count(*) FROM \"{measurement}\""));
-            let count = told.as_ref().ok().and_then(|series| series.first()?["values"][0][1].as_u64());
+            let answer = self.query(&format!("SELECT count(*) FROM \"{measurement}\""));
+            let count = answer.as_ref().ok().and_then(|series| series.first()?["values"][0][1].as_u64());
             if count >= Some(points) {
                 return;
             }
             assert!(
                 began.elapsed() < Duration::from_secs(60),
-                "{measurement} has {told:?} and not {points} points"
+                "{measurement} has {answer:?} and not {points} points"
             );
             std::thread::sleep(Duration::from_millis(200));
         }

@@ -28,7 +28,7 @@ async fn every_counter_of_both_daemons_is_a_metric() {
     }
     let [of_collector, of_translator] = bed.pages();
     let nodes = [bed.int.client.statistics().await.unwrap(), bed.int.control.statistics().await.unwrap()];
-    let mut told = 0;
+    let mut exported = 0;
     for (page, nodes) in [(&of_collector, &nodes[0]), (&of_translator, &nodes[1])] {
         for node in nodes {
             let of = CounterNode::from_node_name(&node.node);
@@ -54,8 +54,8 @@ async fn every_counter_of_both_daemons_is_a_metric() {
                         && values.iter().all(|(_, value)| series.contains(&format!("=\"{value}\"")))
                         && series.contains(&session) != node.session.is_empty()
                 });
-                assert!(line.is_some(), "{} of {} is not told as {name}{total}", counter.name, node.node);
-                told += 1;
+                assert!(line.is_some(), "{} of {} is not exported as {name}{total}", counter.name, node.node);
+                exported += 1;
             }
         }
         assert!(page.contains("\ndta_metrics_left_out 0\n"), "something is left out");
@@ -67,7 +67,7 @@ async fn every_counter_of_both_daemons_is_a_metric() {
             assert!(page.contains(&format!("# HELP {name} ")), "{line}");
         }
     }
-    assert!(told > 200, "{told} counters");
+    assert!(exported > 200, "{exported} counters");
     for (page, line) in [
         (&of_translator, "dta_translator_int_reports_total{translator=\"int\"} 3"),
         (&of_translator, "dta_translator_serving 1"),
@@ -76,8 +76,8 @@ async fn every_counter_of_both_daemons_is_a_metric() {
         (&of_collector, "dta_collector_sessions 1"),
         (&of_collector, "dta_int_queue_occupancy{switch=\"4\",port=\"3\",queue=\"5\"} "),
     ] {
-        let begins: Vec<_> = page.lines().filter(|told| told.starts_with(&line[..12])).collect();
-        assert!(begins.iter().any(|told| told.starts_with(line)), "no {line} among {begins:#?}");
+        let begins: Vec<_> = page.lines().filter(|shown| shown.starts_with(&line[..12])).collect();
+        assert!(begins.iter().any(|shown| shown.starts_with(line)), "no {line} among {begins:#?}");
     }
 }
 
@@ -145,12 +145,12 @@ async fn traffic_of_flow_records_is_summed_as_it_was_sent() {
     loop {
         let [page, _] = bed.pages();
         let missing: Vec<_> =
-            expected.iter().filter(|line| !page.lines().any(|told| told == **line)).collect();
+            expected.iter().filter(|line| !page.lines().any(|shown| shown == **line)).collect();
         if missing.is_empty() {
             break;
         }
-        let told: Vec<_> = page.lines().filter(|line| line.starts_with("dta_traffic")).collect();
-        assert!(begun.elapsed() < common::int_bed::PATIENCE, "no {missing:#?} in {told:#?}");
+        let exported: Vec<_> = page.lines().filter(|line| line.starts_with("dta_traffic")).collect();
+        assert!(begun.elapsed() < common::int_bed::PATIENCE, "no {missing:#?} in {exported:#?}");
     }
 }
 
@@ -162,7 +162,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_and_off_is_off() {
+async fn a_port_that_is_taken_is_named_in_the_error_and_off_is_off() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();

@@ -78,10 +78,10 @@ impl Prometheus {
     pub(crate) fn expect(&self, query: &str, value: f64) {
         let began = Instant::now();
         loop {
-            let told = self.query(query);
-            match &told {
-                Ok(told) if told.len() == 1 && told[0].1 == value => return,
-                _ => assert!(began.elapsed() < PATIENCE, "{query} is {told:?} and not {value}"),
+            let answer = self.query(query);
+            match &answer {
+                Ok(series) if series.len() == 1 && series[0].1 == value => return,
+                _ => assert!(began.elapsed() < PATIENCE, "{query} is {answer:?} and not {value}"),
             }
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -143,9 +143,9 @@ fn linted(page: &str) -> String {
         command.spawn().expect("Debian's package prometheus is installed (scripts/install-deps test)");
     child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() || !told.is_empty(), "promtool ended with {}", output.status);
-    told
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() || !printed.is_empty(), "promtool ended with {}", output.status);
+    printed
 }
 
 #[tokio::test]

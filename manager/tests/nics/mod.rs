@@ -17,10 +17,10 @@ pub(crate) fn bench(command: &[&str], nic: &str) -> Vec<Figure> {
         .arg(&json)
         .output()
         .expect("it runs");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    print!("{}{told}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    print!("{}{stderr}", String::from_utf8_lossy(&output.stdout));
     // 4: one was slower than required, which such a short run does not prove.
-    assert!(matches!(output.status.code(), Some(0 | 4)), "{told}");
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{stderr}");
     let figures: Value = serde_json::from_slice(&std::fs::read(&json).expect("the figures")).expect("JSON");
     let figure = |row: &Value| {
         let text = |name: &str| row[name].as_str().expect("text").to_owned();

@@ -183,7 +183,7 @@ fn what_another_file_says_holds_too() {
     let good =
         json!({"id": 1, "name": "s", "kind": "key-increment", "slots": 8, "redundancy": 1, "load": 0.5});
     assert_eq!(faults(&schema, &good), [""; 0]);
-    for (field, value, told) in [
+    for (field, value, expected) in [
         ("kind", json!("none"), "0 of oneOf fit"),
         ("slots", json!(-1), "below 0"),
         ("load", json!("much"), "/load: \"much\" is no"),
@@ -192,7 +192,7 @@ fn what_another_file_says_holds_too() {
         let mut bad = good.clone();
         bad[field] = value;
         let faults = faults(&schema, &bad);
-        assert!(faults.iter().any(|fault| fault.contains(told)), "{bad}: {faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains(expected)), "{bad}: {faults:?}");
     }
     let primitive = json!({"$ref": "store.json#/$defs/primitive"});
     assert_eq!(faults(&primitive, &json!("append")), [""; 0]);
@@ -211,7 +211,7 @@ fn it_finds_what_is_wrong() {
         "$defs": {"e": {"type": "array", "items": {"type": "boolean"}, "maxItems": 1}},
     });
     assert_eq!(faults(&schema, &json!({"n": 1, "s": null, "e": [true], "o": 3})), [""; 0]);
-    for (bad, told) in [
+    for (bad, expected) in [
         (json!({}), "\"n\" is missing"),
         (json!({"n": -1}), "below 0"),
         (json!({"n": 1.5}), "is no"),
@@ -223,6 +223,6 @@ fn it_finds_what_is_wrong() {
         (json!([]), "is no"),
     ] {
         let faults = faults(&schema, &bad);
-        assert!(faults.iter().any(|fault| fault.contains(told)), "{bad}: {faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains(expected)), "{bad}: {faults:?}");
     }
 }

@@ -97,13 +97,13 @@ impl World {
         );
     }
 
-    /// Answers of the collectors at these addresses, and what the command told.
+    /// Answers of the collectors at these addresses, and what the command logged.
     fn ask(&self, query: &[&str], keys: &[Key], addresses: &str) -> (Option<i32>, Vec<Value>, String) {
         let keys: Vec<String> = keys.iter().map(|key| to_hex_digits(&key.0)).collect();
         let mut arguments: Vec<&str> = [&["query"], query].concat();
         arguments.extend(keys.iter().map(String::as_str));
-        let (status, out, told) = self.first.collector_at(addresses, &arguments);
-        (status, serde_json::from_str(&out).unwrap_or_default(), told)
+        let (status, out, stderr) = self.first.collector_at(addresses, &arguments);
+        (status, serde_json::from_str(&out).unwrap_or_default(), stderr)
     }
 
     /// How many of these keys have the value of a turn.
@@ -114,15 +114,15 @@ impl World {
     /// The same with more flags, such as a moment.
     fn right_at(&self, flags: &[&str], keys: &[Key], turn: u8, addresses: &str) -> usize {
         let query = [&["key-write", "--store", "flows"], flags].concat();
-        let (_, answers, told) = self.ask(&query, keys, addresses);
-        assert_eq!(answers.len(), keys.len(), "{told}");
+        let (_, answers, stderr) = self.ask(&query, keys, addresses);
+        assert_eq!(answers.len(), keys.len(), "{stderr}");
         let is_right = |(key, answer): &(&Key, &Value)| answer["value"] == to_hex_digits(&value(key, turn));
         keys.iter().zip(&answers).filter(is_right).count()
     }
 
-    fn says_that_the_second_is_away(&self, told: &str) {
+    fn says_that_the_second_is_away(&self, stderr: &str) {
         let says = format!("the collector at {} does not answer", self.second.address());
-        assert!(told.contains(&says), "{told}");
+        assert!(stderr.contains(&says), "{stderr}");
     }
 }
 
@@ -154,16 +154,16 @@ fn of_two_collectors_with_a_copy_each_one_can_die_and_come_back_without_a_wrong_
         let alone = [world.first.address(), world.second.address()];
         alone.iter().all(|address| world.right(&keys, 1, address) == all)
     });
-    let (status, answers, told) = world.ask(&["key-write", "--store", "flows"], &keys[..1], &both);
-    assert_eq!(status, Some(0), "{told}");
+    let (status, answers, stderr) = world.ask(&["key-write", "--store", "flows"], &keys[..1], &both);
+    assert_eq!(status, Some(0), "{stderr}");
     assert_eq!((&answers[0]["agreeing"], &answers[0]["copies"]), (&json!(2), &json!(2)));
 
     // While it is dead.
     world.second.kill();
     assert_eq!(world.right(&keys, 1, &both), all);
-    let (status, answers, told) = world.ask(&["key-write", "--store", "flows"], &keys[..1], &both);
-    assert_eq!((status, &answers[0]["copies"]), (Some(0), &json!(1)), "{told}");
-    world.says_that_the_second_is_away(&told);
+    let (status, answers, stderr) = world.ask(&["key-write", "--store", "flows"], &keys[..1], &both);
+    assert_eq!((status, &answers[0]["copies"]), (Some(0), &json!(1)), "{stderr}");
+    world.says_that_the_second_is_away(&stderr);
     world.write(&keys, 2);
     wait_until("all values are there", || world.right(&keys, 2, &both) == all);
     assert_eq!(world.translator.counter("dropped.no_queue_pair"), Some(0));
@@ -197,10 +197,10 @@ fn counters_and_paths_at_both_survive_one_of_them() {
         world.send(keys.iter().flat_map(|key| [count(key), hop(key, 0), hop(key, 1)]).collect());
     };
     let right = |world: &World, addresses: &str, count: u64, hop_value: u32| {
-        let (_, counts, told) = world.ask(&["counter", "--store", "counts"], &keys, addresses);
-        assert_eq!(counts.len(), keys.len(), "{told}");
-        let (_, paths, told) = world.ask(&["path", "--store", "paths"], &keys, addresses);
-        assert_eq!(paths.len(), keys.len(), "{told}");
+        let (_, counts, stderr) = world.ask(&["counter", "--store", "counts"], &keys, addresses);
+        assert_eq!(counts.len(), keys.len(), "{stderr}");
+        let (_, paths, stderr) = world.ask(&["path", "--store", "paths"], &keys, addresses);
+        assert_eq!(paths.len(), keys.len(), "{stderr}");
         counts.iter().filter(|answer| answer["counted"] == count).count()
             + paths.iter().filter(|answer| answer["hops"] == json!([hop_value, hop_value + 1])).count()
     };
@@ -213,9 +213,9 @@ fn counters_and_paths_at_both_survive_one_of_them() {
 
     world.second.kill();
     assert_eq!(right(&world, &both, 5, 100), all);
-    let (status, _, told) = world.ask(&["path", "--store", "paths"], &keys[..1], &both);
-    assert_eq!(status, Some(0), "{told}");
-    world.says_that_the_second_is_away(&told);
+    let (status, _, stderr) = world.ask(&["path", "--store", "paths"], &keys[..1], &both);
+    assert_eq!(status, Some(0), "{stderr}");
+    world.says_that_the_second_is_away(&stderr);
     report(&mut world, 200);
     wait_until("the first has what is new", || right(&world, &both, 10, 200) == all);
 
@@ -239,10 +239,10 @@ fn counters_and_paths_at_both_survive_one_of_them() {
 fn a_translator_with_one_collector_refuses_to_spread_copies_in_words() {
     let ground = Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0");
     let config = format!("[translator]\nsource = '127.71.6.13'\ncollector = '{}'\n", ground.address());
-    let (status, told) = ground.translator_ends(&config, &[]);
-    assert_ne!(status, Some(0), "{told}");
+    let (status, stderr) = ground.translator_ends(&config, &[]);
+    assert_ne!(status, Some(0), "{stderr}");
     for word in ["store `flows` has spread_copies = true", "2 collectors", "`buckets`"] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(stderr.contains(word), "{word}: {stderr}");
     }
 }
 
@@ -296,11 +296,11 @@ fn a_moment_is_asked_of_both() {
     let moment = ["--at", &at];
     assert_eq!(world.right_at(&moment, &keys, turn, &both), keys.len());
     let query = ["key-write", "--store", "flows", "--at", &at];
-    let (_, answers, told) = world.ask(&query, &keys, &both);
-    assert!(answers.iter().all(|answer| answer["agreeing"] == 2 && answer["copies"] == 2), "{told}");
+    let (_, answers, stderr) = world.ask(&query, &keys, &both);
+    assert!(answers.iter().all(|answer| answer["agreeing"] == 2 && answer["copies"] == 2), "{stderr}");
     world.second.kill();
     assert_eq!(world.right_at(&moment, &keys, turn, &both), keys.len());
-    let (status, answers, told) = world.ask(&query, &keys, &both);
-    assert!(status == Some(0) && answers.iter().all(|answer| answer["copies"] == 1), "{told}");
-    world.says_that_the_second_is_away(&told);
+    let (status, answers, stderr) = world.ask(&query, &keys, &both);
+    assert!(status == Some(0) && answers.iter().all(|answer| answer["copies"] == 1), "{stderr}");
+    world.says_that_the_second_is_away(&stderr);
 }

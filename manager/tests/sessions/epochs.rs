@@ -94,8 +94,8 @@ async fn epochs_turn(transport: Transport, slot_keys: SlotKeys, faults: &str, so
     for (generation, rounds) in moments.keys().zip(&epochs) {
         let of_epoch = series.iter().filter(|(epoch, _)| epoch.generation == *generation);
         let answers = of_epoch.flat_map(|(_, answers)| answers);
-        let told: Vec<_> = answers.map(|answer| answer.value.as_deref().map(round_of)).collect();
-        assert_eq!(told, *rounds, "in the series, epoch {generation}");
+        let answered: Vec<_> = answers.map(|answer| answer.value.as_deref().map(round_of)).collect();
+        assert_eq!(answered, *rounds, "in the series, epoch {generation}");
     }
 
     // From the first epoch that was asked on, each has the last round of each key between two cuts.

@@ -68,13 +68,13 @@ impl Daemon {
         let log = std::fs::File::options().create(true).append(true).open(errors).unwrap();
         let mut child = program(role).args(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (line_sender, ready_line) = mpsc::channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let _ = BufReader::new(stdout).read_line(&mut line);
-            let _ = tell.send(line);
+            let _ = line_sender.send(line);
         });
-        let line = told.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = ready_line.recv_timeout(PATIENCE).unwrap_or_default();
         let mut daemon = Daemon { child, ready: Value::Null, errors: errors.to_owned() };
         daemon.ready =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{role} is not ready: {}", daemon.log()));
@@ -136,8 +136,8 @@ fn run(role: &str, arguments: &[&str]) -> Output {
 }
 
 fn good(output: &Output) -> String {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {told}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -197,7 +197,7 @@ impl Ground {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{arguments:?} printed {out:?}: {e}"))
     }
 
-    /// What a command of `dta-collector` prints as JSON, and tells, of the collectors at these addresses: exit
+    /// What a command of `dta-collector` prints as JSON, and logs, of the collectors at these addresses: exit
     /// status, output and errors.
     pub(crate) fn collector_at(&self, addresses: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
         let flags = ["--collector", addresses, "--output", "json"];

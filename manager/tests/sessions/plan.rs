@@ -34,8 +34,8 @@ fn a_plan_without_a_session_opens_none() {
     assert!(stores.iter().all(|s| s["rkey"] == 0 && s["address"] != 0), "{plan:#}");
     let pairs = entries(&plan, "queue-pair");
     assert!(pairs.len() == 2 && pairs.iter().all(|p| p["remote_qpn"] == 0), "{plan:#}");
-    let told = ground.translator(config, &["plan"]);
-    assert!(String::from_utf8_lossy(&told.stderr).contains("not open"), "{told:?}");
+    let output = ground.translator(config, &["plan"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not open"), "{output:?}");
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_plan_leaves_the_session_of_a_switch_without_expiry() {
     assert_eq!(lacks, serde_json::json!([]));
     // Nor with another address, about which it warns.
     let elsewhere = config.replace("127.71.4.1", "127.71.4.9");
-    let told = ground.translator(&elsewhere, &["plan", "--switch", "s"]);
-    assert!(told.status.success());
-    assert!(String::from_utf8_lossy(&told.stderr).contains("replaces that translator"), "{told:?}");
+    let output = ground.translator(&elsewhere, &["plan", "--switch", "s"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("replaces that translator"), "{output:?}");
     assert_eq!(session(&ground, "s"), before);
 }
 

@@ -117,10 +117,10 @@ fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_
 fn a_store_that_two_collectors_offer_is_refused_until_it_is_said_whose_is_wanted() {
     let (first, second) = (Ground::start(), Ground::start_with(STORES, "127.0.0.3", "127.0.0.1:0"));
     let config = "[translator]\nname = 'leaf'\nsource = '127.71.5.2'\n";
-    let (status, told) = first.translator_ends(config, &["--collector", &both(&first, &second)]);
-    assert_eq!(status, Some(1), "{told}");
+    let (status, stderr) = first.translator_ends(config, &["--collector", &both(&first, &second)]);
+    assert_eq!(status, Some(1), "{stderr}");
     for words in ["both offer store `flows` (id 1)", first.address(), second.address(), "`stores`"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
 
     let tables = format!(
@@ -170,7 +170,7 @@ fn a_session_that_another_translator_takes_ends_for_its_collector_alone() {
     let mut translator =
         first.start_translator("[translator]\nname = 'leaf'\nsource = '127.71.5.4'\n", &flags);
     let other = second.run_translator("[translator]\nname = 'leaf'\nsource = '127.71.5.5'\n", &[]);
-    wait_until("it is told", || translator.daemon.log().contains("another translator has opened session"));
+    wait_until("it is logged", || translator.daemon.log().contains("another translator has opened session"));
     for byte in 1..4 {
         translator.report(OTHER_FLOWS, value(byte));
         translator.report(FLOWS, value(byte));

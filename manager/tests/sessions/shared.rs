@@ -114,8 +114,8 @@ fn ask(ground: &Ground, query: &[&str], keys: &[u32], addresses: &str) -> (Optio
     let keys: Vec<String> = keys.iter().map(|n| to_hex_digits(&key(*n).0)).collect();
     let mut arguments: Vec<&str> = [&["query"], query].concat();
     arguments.extend(keys.iter().map(String::as_str));
-    let (status, out, told) = ground.collector_at(addresses, &arguments);
-    (status, serde_json::from_str(&out).unwrap_or_default(), told)
+    let (status, out, stderr) = ground.collector_at(addresses, &arguments);
+    (status, serde_json::from_str(&out).unwrap_or_default(), stderr)
 }
 
 /// Whether each of these keys has the value of a turn.
@@ -167,9 +167,9 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     assert!(hold(&first, &of_first, 7, first.address()) && hold(&first, &of_second, 7, second.address()));
     for (asked, keys, has) in [(&first, &of_second, &second), (&second, &of_first, &first)] {
         for query in [&["key-write", "--store", "flows"][..], &["path"], &["counter"]] {
-            let (status, _, told) = ask(asked, query, &keys[..1], asked.address());
-            assert_eq!(status, Some(1), "{told}");
-            assert!(told.contains(has.address()) && told.contains("bucket"), "{told}");
+            let (status, _, stderr) = ask(asked, query, &keys[..1], asked.address());
+            assert_eq!(status, Some(1), "{stderr}");
+            assert!(stderr.contains(has.address()) && stderr.contains("bucket"), "{stderr}");
         }
     }
     // Lists.
@@ -178,14 +178,14 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
         first.collector_at(addresses, &tail)
     };
     for list in 0..4u8 {
-        let (status, out, told) = entries(&list.to_string(), &both);
-        assert_eq!(status, Some(0), "{told}");
+        let (status, out, stderr) = entries(&list.to_string(), &both);
+        assert_eq!(status, Some(0), "{stderr}");
         let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let expected: Vec<String> = (0..6).map(|n| to_hex_digits(&[10 * list + n; 8])).collect();
         assert_eq!(lines.iter().map(|line| line["entry"].as_str().unwrap()).collect::<Vec<_>>(), expected);
     }
-    let (status, _, told) = entries("3", first.address());
-    assert!(status == Some(1) && told.contains(second.address()), "{told}");
+    let (status, _, stderr) = entries("3", first.address());
+    assert!(status == Some(1) && stderr.contains(second.address()), "{stderr}");
     // The sketch is only at the first, and the second knows that.
     wait_until("the sketch is there", || {
         ask(&first, &["sketch", "--epoch", "0"], &all[..1], &both)
@@ -193,8 +193,8 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
             .first()
             .is_some_and(|a| a["estimate"] == 8)
     });
-    let (status, _, told) = ask(&second, &["sketch", "--epoch", "0"], &all[..1], second.address());
-    assert!(status == Some(1) && told.contains(first.address()), "{told}");
+    let (status, _, stderr) = ask(&second, &["sketch", "--epoch", "0"], &all[..1], second.address());
+    assert!(status == Some(1) && stderr.contains(first.address()), "{stderr}");
     // Where each part of a store is.
     let here = |ground: &Ground| -> Vec<Value> {
         let stores = ground.collector(&["stores"]);
@@ -208,8 +208,8 @@ fn each_key_and_list_is_found_at_its_collector_and_every_answer_is_right() {
     let nothing = json!({ "buckets": null, "lists": null, "elsewhere": first.address() });
     assert_eq!(here(&second), [b.clone(), lists(2), b.clone(), nothing, b]);
     // Both together show each store.
-    let (status, stores, told) = first.collector_at(&both, &["stores"]);
-    assert_eq!(status, Some(0), "{told}");
+    let (status, stores, stderr) = first.collector_at(&both, &["stores"]);
+    assert_eq!(status, Some(0), "{stderr}");
     let stores: Value = serde_json::from_str(&stores).unwrap();
     assert!(stores.as_array().unwrap().len() >= 5, "{stores}");
     assert_eq!(translator.counter("dropped.no_bucket"), Some(0));
@@ -237,20 +237,20 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
 
     // A client of both gets what the first has, and learns that the second is down.
     assert!(hold(&first, &of_first, 2, &both));
-    let (status, _, told) = ask(&first, &["key-write", "--store", "flows"], &all, &both);
+    let (status, _, stderr) = ask(&first, &["key-write", "--store", "flows"], &all, &both);
     assert!(
-        status == Some(1) && told.contains(second.address()) && told.contains("does not answer"),
-        "{told}"
+        status == Some(1) && stderr.contains(second.address()) && stderr.contains("does not answer"),
+        "{stderr}"
     );
     let counts = ["key-increment", "--store", "counts"];
-    let (status, _, told) = ask(&first, &counts, &of_first[..1], &both);
-    assert_eq!(status, Some(3), "{told}");
+    let (status, _, stderr) = ask(&first, &counts, &of_first[..1], &both);
+    assert_eq!(status, Some(3), "{stderr}");
 
     // Back, it knows from before what it has, whether or not its session has been opened since.
     second.restart();
-    let (status, _, told) =
+    let (status, _, stderr) =
         ask(&second, &["key-write", "--store", "flows"], &of_first[..1], second.address());
-    assert!(status == Some(1) && told.contains(first.address()), "{told}");
+    assert!(status == Some(1) && stderr.contains(first.address()), "{stderr}");
     wait_until("the second takes values again", || {
         of_second.iter().for_each(|n| write(&mut translator, *n, 3));
         hold(&first, &of_second, 3, &both)
@@ -259,7 +259,7 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
 
     // Another translator takes the session: reports for it are dropped by name, and those for the first go on.
     let other = second.run_translator("[translator]\nname = 'leaf'\nsource = '127.71.5.13'\n", &[]);
-    wait_until("it is told", || translator.daemon.log().contains("another translator has opened session"));
+    wait_until("it is logged", || translator.daemon.log().contains("another translator has opened session"));
     let dropped = |translator: &Translator| translator.counter("dropped.no_queue_pair");
     wait_until("they are dropped by name", || {
         write(&mut translator, of_second[0], 4);
@@ -271,7 +271,7 @@ fn a_collector_that_is_away_or_ends_its_session_is_missed_by_its_own_keys_alone(
     wait_until("each of the others is dropped once", || {
         dropped(&translator) == Some(before + of_second.len() as u64)
     });
-    wait_until("that is told", || translator.daemon.log().contains("no_queue_pair"));
+    wait_until("that is logged", || translator.daemon.log().contains("no_queue_pair"));
     assert!(translator.daemon.runs());
     drop(other);
 }
@@ -285,12 +285,12 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
         let before = translator.daemon.log().len();
         std::fs::write(translator.config(), config("127.71.5.16", addresses, buckets)).unwrap();
         translator.daemon.signal(Signal::HUP);
-        wait_until("it is told", || translator.daemon.log()[before..].contains("reloaded"));
+        wait_until("it is logged", || translator.daemon.log()[before..].contains("reloaded"));
         translator.daemon.log()[before..].to_owned()
     };
     let (a, b) = (first.address(), second.address());
-    let told = reload(&translator, [a, b], ["0-63", "64-255"]);
-    assert!(told.contains("translator.collector.buckets") && !told.contains("collector.stores"), "{told}");
+    let log = reload(&translator, [a, b], ["0-63", "64-255"]);
+    assert!(log.contains("translator.collector.buckets") && !log.contains("collector.stores"), "{log}");
     let moved: Vec<u32> =
         all.iter().copied().filter(|n| (64..128).contains(&buckets::bucket_of_key(&key(*n)))).collect();
     assert!(!moved.is_empty());
@@ -314,8 +314,8 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
         ([a, "127.0.0.1:9"], ["0-99", "100-255"], "translator.collector.address cannot change"),
         ([a, b], ["0-64", "64-255"], "bucket 64"),
     ] {
-        let told = reload(&translator, addresses, buckets);
-        assert!(told.contains(words) && told.contains("nothing has changed"), "{told}");
+        let log = reload(&translator, addresses, buckets);
+        assert!(log.contains(words) && log.contains("nothing has changed"), "{log}");
     }
     all.iter().for_each(|n| write(&mut translator, *n, 3));
     wait_until("it goes on as before", || hold(&first, &all, 3, &both));
@@ -341,7 +341,7 @@ fn keys_of_a_collector_that_was_never_heard_are_dropped_by_name() {
     translator.wait_for("dropped.no_bucket", of_second.len() as u64);
     translator.entry(2, 1);
     translator.wait_for("dropped.list_not_owned", 1);
-    wait_until("that is told", || translator.daemon.log().contains("no_bucket"));
+    wait_until("that is logged", || translator.daemon.log().contains("no_bucket"));
 }
 
 #[test]
@@ -358,10 +358,10 @@ fn buckets_that_overlap_are_refused_with_their_line() {
         ("129-255", &["without buckets 128"]),
         ("128-256", &["key `translator.collector`", "`buckets`"]),
     ] {
-        let (status, told) = first.translator_ends(&config(second), &[]);
+        let (status, stderr) = first.translator_ends(&config(second), &[]);
         assert_ne!(status, Some(0));
         for word in words {
-            assert!(told.contains(word), "{second}: {told}");
+            assert!(stderr.contains(word), "{second}: {stderr}");
         }
     }
 }

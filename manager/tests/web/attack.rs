@@ -155,7 +155,7 @@ async fn live_views_have_places_which_are_free_again_once_one_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_view_that_reads_too_slowly_is_told_how_many_events_it_missed() {
+async fn a_live_view_that_reads_too_slowly_learns_how_many_events_it_missed() {
     let Some(bed) = WebBed::start().await else { return };
     let (status, mut reader) = open_live(&bed.page, "events/live");
     assert_eq!(status, 200);
@@ -192,7 +192,7 @@ async fn a_live_view_that_reads_too_slowly_is_told_how_many_events_it_missed() {
             seen.extend_from_slice(&part[..len]);
         }
     }
-    // The view may have been told while it read some.
+    // The view may have learnt it while it read some.
     reader.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
     let counted = Instant::now();
     let skipped: u64 = loop {
@@ -202,7 +202,7 @@ async fn a_live_view_that_reads_too_slowly_is_told_how_many_events_it_missed() {
         if let Some((number, _)) = behind {
             break number.parse().unwrap();
         }
-        assert!(counted.elapsed() < PATIENCE, "the view was not told");
+        assert!(counted.elapsed() < PATIENCE, "the view did not learn it");
         let len = reader.read(&mut part).unwrap();
         assert!(len > 0, "the view has ended");
         seen.extend_from_slice(&part[..len]);

@@ -54,7 +54,7 @@ impl WebBed {
         let mut int = IntBed::start_in(folder, &setup).await;
         int.replay(&capture, 0, &[]);
         // The translator's counters come with the renewals of its session.
-        int.until("reports in memory", |counted| counted.is_in_memory(3) && counted.is_told()).await;
+        int.until("reports in memory", |counted| counted.is_in_memory(3) && counted.is_reported()).await;
         let url = int.collector.as_ref().unwrap().said("web").to_owned();
         let page = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let begun = std::time::Instant::now();

@@ -237,7 +237,7 @@ mod tests {
     use super::super::test_machine::TestMachine;
 
     #[test]
-    fn a_port_that_works_is_told_from_one_that_does_not() {
+    fn a_port_that_works_is_distinguished_from_one_that_does_not() {
         let tree = TestMachine::with_rxe();
         let good = tree.finding_of_check("RDMA devices");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "rxe0: port 1 4: ACTIVE, Ethernet"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_in_words() {
+    fn what_went_wrong_is_explained_in_words() {
         let tree = TestMachine::with_rxe();
         let good = tree.finding_of_check("RDMA counters");
         assert_eq!((good.level, good.found.as_str()), (Level::Ok, "rxe0: rcvd_pkts 100; sent_pkts 7"));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_its_file_is_told() {
+    fn a_device_without_its_file_is_reported() {
         let tree = TestMachine::with_rxe();
         assert_eq!(tree.finding_of_check("verbs").level, Level::Ok);
         tree.remove("dev/infiniband/uverbs0");

@@ -142,7 +142,7 @@ impl Evidence {
         let name = translator::LINK_DROPPED.format_name(&[translator::ROCE, reason]);
         let (unsent, before) = (count(&self.after, &name), count(&self.before, &name));
         let sent = match count(&self.after, &translator::LINK_SENT.format_name(&[translator::ROCE])) {
-            // A translator of several collectors tells each what it gave its link for that one only.
+            // A translator of several collectors reports to each what it gave its link for that one only.
             0 => count(&self.after, &translator::FRAMES.format_name(&[])).saturating_sub(unsent),
             sent => sent,
         };

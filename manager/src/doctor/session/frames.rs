@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_apart_by_where_they_go_and_whether_they_are_whole() {
+    fn frames_are_distinguished_by_where_they_go_and_whether_they_are_whole() {
         let mut frames = FrameCounts::default();
         let mut damaged = packet([10, 9, 0, 1], 0x11);
         frames.count_packet(&damaged, true);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_over_ipv6_are_told_apart_in_the_same_way() {
+    fn frames_over_ipv6_are_distinguished_in_the_same_way() {
         let [from, to] = ["fd00::2", "fd00::1"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
         let addresses = AddressPair::V6 { source: from, destination: to };
         let route =

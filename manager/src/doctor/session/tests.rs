@@ -191,7 +191,7 @@ fn what_is_healthy_is_called_so() {
 }
 
 #[test]
-fn what_was_dropped_long_ago_is_told_with_its_reasons() {
+fn what_was_dropped_long_ago_is_reported_with_its_reasons() {
     let translated = [
         ("received", 10_021),
         ("accepted", 10_012),
@@ -357,16 +357,16 @@ fn nobody_answers_for_the_translator() {
 
     // The other way round: the translator cannot resolve the collector's address, and says so.
     let mut scene = Scene::rxe();
-    let mut told = TRANSLATED.to_vec();
-    told.push(("link.roce.dropped.unsent-unreachable", 70));
-    scene.evidence.after = nodes("rxe0", 120, &[], &told);
+    let mut counters = TRANSLATED.to_vec();
+    counters.push(("link.roce.dropped.unsent-unreachable", 70));
+    scene.evidence.after = nodes("rxe0", 120, &[], &counters);
     let cause = scene.cause();
     assert_eq!(cause.check, "no neighbour entry");
     assert!(cause.found.contains("the translator could not send 70 frames: nobody answered for 10.9.0.1"));
-    told.push(("link.roce.sent", 9000));
+    counters.push(("link.roce.sent", 9000));
     let mut scene = Scene::rxe();
-    scene.evidence.before = nodes("rxe0", 100, &[], &told);
-    scene.evidence.after = nodes("rxe0", 120, &[], &told);
+    scene.evidence.before = nodes("rxe0", 100, &[], &counters);
+    scene.evidence.after = nodes("rxe0", 120, &[], &counters);
     assert_eq!(scene.findings()[0].level, Level::Note, "some, long ago");
 }
 
@@ -426,23 +426,23 @@ fn nothing_reaches_the_port() {
 
 #[test]
 fn the_translator_is_at_fault() {
-    let told = |counters: &[(&str, u64)]| {
+    let scene_with = |counters: &[(&str, u64)]| {
         let mut scene = Scene::rxe();
         scene.evidence.after = nodes("rxe0", 120, &[], counters);
         scene
     };
-    assert!(told(&[("received", 0)]).cause().found.contains("no report has reached the translator"));
-    let cause = told(&[("received", 9), ("accepted", 0), ("dropped.unknown_store", 9)]).cause();
+    assert!(scene_with(&[("received", 0)]).cause().found.contains("no report has reached the translator"));
+    let cause = scene_with(&[("received", 9), ("accepted", 0), ("dropped.unknown_store", 9)]).cause();
     assert!(cause.check == "translator" && cause.found.contains("9 as `unknown_store`"), "{cause:?}");
     let mut forbidden = TRANSLATED.to_vec();
     forbidden.push(("link.roce.dropped.unsent-forbidden", 3));
-    assert!(told(&forbidden).cause().advice.unwrap().contains("nft"));
+    assert!(scene_with(&forbidden).cause().advice.unwrap().contains("nft"));
     // A few of many, and no more of them meanwhile, are not why nothing lands.
     forbidden.push(("link.roce.sent", 97));
-    let mut scene = told(&forbidden);
+    let mut scene = scene_with(&forbidden);
     scene.evidence.before = nodes("rxe0", 100, &[], &forbidden);
     assert_eq!(scene.findings()[0].level, Level::Note);
-    let held = told(&[("received", 9), ("accepted", 9), ("held", 9)]).findings();
+    let held = scene_with(&[("received", 9), ("accepted", 9), ("held", 9)]).findings();
     assert!(held[0].level == Level::Note && held[0].found.contains("9 reports wait"), "{:?}", held[0]);
 }
 
