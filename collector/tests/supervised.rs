@@ -28,10 +28,10 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", Some(Duration::from_secs(2)));
     assert!(collector.logs(" ready").contains(collector.said("listen")));
-    let ready = collector.told_of("READY=1");
+    let ready = collector.message_about("READY=1");
     assert!(ready.contains("STATUS=16 stores, 0 sessions, gRPC on 127.0.0.1:"), "{ready}");
-    collector.told_of("WATCHDOG=1");
-    collector.told_of("WATCHDOG=1");
+    collector.message_about("WATCHDOG=1");
+    collector.message_about("WATCHDOG=1");
 
     // A stopped program makes no progress and reports none.
     collector.signal(Signal::STOP);
@@ -40,10 +40,10 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     while collector.manager.recv(&mut bytes).is_ok() {}
     collector.signal(Signal::CONT);
     collector.manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    collector.told_of("WATCHDOG=1");
+    collector.message_about("WATCHDOG=1");
 
     collector.signal(Signal::TERM);
-    collector.told_of("STOPPING=1");
+    collector.message_about("STOPPING=1");
     assert!(collector.child.wait().unwrap().success());
 }
 
@@ -51,7 +51,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
 fn without_a_watchdog_none_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let collector = start(folder.path(), "", None);
-    collector.told_of("READY=1");
+    collector.message_about("READY=1");
     collector.manager.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let mut bytes = [0; 1024];
     if let Ok(len) = collector.manager.recv(&mut bytes) {
@@ -63,14 +63,14 @@ fn without_a_watchdog_none_is_told() {
 fn sighup_is_a_reload_and_never_an_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", None);
-    collector.told_of("READY=1");
+    collector.message_about("READY=1");
     assert!(collector.logs("configuration read").contains("collector.toml"));
     let write = |text: &str| std::fs::write(folder.path().join("collector.toml"), text).unwrap();
     let reload = |collector: &Supervised| {
         collector.signal(Signal::HUP);
-        let told = collector.told_of("RELOADING=1");
+        let told = collector.message_about("RELOADING=1");
         assert!(told.contains("MONOTONIC_USEC="), "{told}");
-        collector.told_of("READY=1");
+        collector.message_about("READY=1");
         collector.logs("reloaded")
     };
     assert!(reload(&collector).contains("nothing has changed"));
@@ -103,7 +103,7 @@ fn a_broken_file_of_names_costs_the_names_and_not_the_collector() {
         let mut collector = start(folder.path(), &config, None);
         let line = collector.logs("names.toml");
         assert!(line.contains("ERROR") && line.contains(says) && line.contains("have no names"), "{line}");
-        collector.told_of("READY=1");
+        collector.message_about("READY=1");
         collector.signal(Signal::TERM);
         assert!(collector.child.wait().unwrap().success());
         std::fs::remove_file(folder.path().join("notify")).unwrap();

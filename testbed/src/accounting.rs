@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_on_rc_is_told_and_on_uc_it_is_none() {
+    fn a_loss_on_rc_is_reported_and_on_uc_it_is_none() {
         let all = statistics(&[("key-write.lost_operations", 3), ("key-increment.lost_operations", 1)], &[]);
         assert_eq!(lost_on_rc(&all, Transport::Uc).len(), 1);
         assert_eq!(lost_on_rc(&all, Transport::Rc).len(), 2);
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_add_up_is_told() {
+    fn a_node_that_does_not_add_up_is_reported() {
         let good = statistics(
             &[("received", 3), ("link.reports.received", 3), ("accepted", 3), ("emitted", 3)],
             &[],

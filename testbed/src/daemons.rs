@@ -89,8 +89,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is told to flush: a switch would
-    /// be busy with reading its places.
+    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is asked to flush: a switch
+    /// would be busy with reading its places.
     pub fn flush_timeout_ms(&self) -> u64 {
         let is_switch =
             |machine: &config::Machine| machine.has_role(MachineRole::Translator) && machine.switch.is_some();

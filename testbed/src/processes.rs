@@ -108,16 +108,16 @@ impl Daemon {
     }
 
     async fn wait_ready(&mut self, stdout: ChildStdout) -> anyhow::Result<Value> {
-        let (tell, told) = oneshot::channel();
+        let (line_sender, ready_line) = oneshot::channel();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
             if let Some(line) = lines.next() {
-                let _ = tell.send(line);
+                let _ = line_sender.send(line);
             }
             // Further lines are read, too, so that the daemon never blocks on a full pipe.
             lines.for_each(drop);
         });
-        match tokio::time::timeout(READY, told).await {
+        match tokio::time::timeout(READY, ready_line).await {
             Ok(Ok(line)) => serde_json::from_str(&line)
                 .map_err(|_| self.error_with_log(format!("printed {line:?} instead of its ready line"))),
             Err(_) => Err(self.error_with_log(format!("was not ready within {READY:?}"))),
@@ -189,7 +189,7 @@ impl EndSignal {
     }
 }
 
-/// Does `work`; but if this program is told to end meanwhile (SIGINT or SIGTERM), drops the work where it waits, and
+/// Does `work`; but if this program is asked to end meanwhile (SIGINT or SIGTERM), drops the work where it waits, and
 /// with it the processes and files of a testbed.
 ///
 /// # Errors

@@ -100,10 +100,10 @@ impl Switches {
         let body = workload.to_wire_body(&report, &mut room);
         let (store, again) = (self.stores[primitive], self.retransmit[primitive]);
         // Another machine says later what became of its reports, and which of them were held back.
-        let (sequence, told) = match &mut self.place {
+        let (sequence, is_fate_known) = match &mut self.place {
             Senders::Here(reporters) if at_once => {
-                let (sequence, told) = reporters.send(switch, store, body, again)?;
-                (Some(sequence), told)
+                let (sequence, is_fate_known) = reporters.send(switch, store, body, again)?;
+                (Some(sequence), is_fate_known)
             }
             Senders::Here(reporters) => (Some(reporters.take(switch, store, body, again)?), true),
             Senders::There(reporters) => {
@@ -113,7 +113,7 @@ impl Switches {
         };
         let number = journal.add(report);
         debug_assert!(sequence.is_none_or(|it| it == number), "the journal numbers as the reporter does");
-        if !told {
+        if !is_fate_known {
             note_held(journal, switch, number);
         }
         Ok(())
@@ -123,7 +123,7 @@ impl Switches {
     /// the journal what the links did.
     pub async fn poll(&mut self, journal: &mut Journal) -> anyhow::Result<()> {
         self.gathered = false;
-        let told = match &mut self.place {
+        let deliveries = match &mut self.place {
             Senders::Here(reporters) => {
                 reporters.flush_all()?;
                 reporters.take_deliveries()
@@ -134,8 +134,8 @@ impl Switches {
                 reported.told
             }
         };
-        for told in told {
-            note_delivery(journal, told);
+        for delivery in deliveries {
+            note_delivery(journal, delivery);
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Switches {
     }
 }
 
-/// A report whose fate is not told at once is held back: other switches' reports overtake it even if none of its own
+/// A report whose fate is not known at once is held back: other switches' reports overtake it even if none of its own
 /// does.
 fn note_held(journal: &mut Journal, switch: u16, number: u32) {
     if let Some(fate) = journal.fate_mut(switch, number) {

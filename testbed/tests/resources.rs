@@ -1,4 +1,4 @@
-//! What the program takes of a Tofino, as its compiler told: `docs/tofino-resources.md` has the same figures.
+//! What the program takes of a Tofino, as its compiler reported: `docs/tofino-resources.md` has the same figures.
 //! `DTA_WRITE_DOCS=1` writes them.
 
 use std::collections::BTreeMap;
@@ -61,8 +61,8 @@ const REPORTER: Parts = &[
 fn figures(compiled: &str) -> String {
     let of_parts = if compiled.starts_with("reporter") { REPORTER } else { TRANSLATOR };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(compiled).join("resources.json");
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let stages = told["stages"].as_array().unwrap();
+    let resources: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let stages = resources["stages"].as_array().unwrap();
     let head = |first: &str| {
         let names = KINDS.map(|(_, name)| name).join(" | ");
         format!("| {first} | {names} |\n|---|{}\n", "---|".repeat(KINDS.len()))
@@ -75,7 +75,7 @@ fn figures(compiled: &str) -> String {
     writeln!(
         text,
         "Stages: {} of ingress, {} of egress, of 12.\n",
-        told["stages_used"]["ingress"], told["stages_used"]["egress"]
+        resources["stages_used"]["ingress"], resources["stages_used"]["egress"]
     )
     .unwrap();
     text += &head("stage");
@@ -83,10 +83,10 @@ fn figures(compiled: &str) -> String {
         text += &row(&stage["stage"].to_string(), &|kind| stage[kind].as_u64().unwrap());
     }
     text += &row("all", &|kind| stages.iter().map(|stage| stage[kind].as_u64().unwrap()).sum());
-    text += &row("of 12 stages", &|kind| 12 * told["of_a_stage"][kind].as_u64().unwrap());
+    text += &row("of 12 stages", &|kind| 12 * resources["of_a_stage"][kind].as_u64().unwrap());
 
     let mut parts: BTreeMap<usize, BTreeMap<&str, u64>> = BTreeMap::new();
-    for (name, takes) in told["tables"].as_object().unwrap() {
+    for (name, takes) in resources["tables"].as_object().unwrap() {
         let name = name.split_once('.').map_or(name.as_str(), |(_, rest)| rest);
         let is = |part: &(&str, &[&str])| part.1.iter().any(|begin| name.starts_with(begin));
         let part = of_parts.iter().position(is).unwrap();

@@ -27,11 +27,11 @@ fn sources(folder: &Path, target: &str) -> Vec<String> {
 fn is_of_its_sources(folder: &Path, target: &str, compiled: &str, then: &str) {
     let list = format!("compiled/{compiled}/sources.sha256");
     let digest = std::fs::read_to_string(folder.join(&list)).unwrap();
-    let mut told: Vec<(&str, &str)> = digest.lines().filter_map(|line| line.split_once("  ")).collect();
+    let mut listed: Vec<(&str, &str)> = digest.lines().filter_map(|line| line.split_once("  ")).collect();
     // Headers of the other program.
-    told.retain(|(_, name)| !name.starts_with("../"));
-    told.sort_by_key(|(_, name)| *name);
-    let names: Vec<&str> = told.iter().map(|(_, name)| *name).collect();
+    listed.retain(|(_, name)| !name.starts_with("../"));
+    listed.sort_by_key(|(_, name)| *name);
+    let names: Vec<&str> = listed.iter().map(|(_, name)| *name).collect();
     assert_eq!(names, sources(folder, target), "sources came or went: {then}");
     let output = std::process::Command::new("sha256sum")
         .args(["--check", "--strict", "--quiet", &list])

@@ -53,12 +53,12 @@ fn the_service_manager_is_told_of_start_life_and_end() {
     let (fake, _nic) = Fake::start();
     let config = format!("collector = '{}'", fake.url());
     let mut translator = start(folder.path(), &config, "127.0.0.60");
-    let ready = translator.told_of("READY=1");
+    let ready = translator.message_about("READY=1");
     assert!(ready.ends_with("STATUS=1 of 1 session open"), "{ready}");
-    translator.told_of("WATCHDOG=1");
-    translator.told_of("WATCHDOG=1");
+    translator.message_about("WATCHDOG=1");
+    translator.message_about("WATCHDOG=1");
     translator.signal(Signal::TERM);
-    translator.told_of("STOPPING=1");
+    translator.message_about("STOPPING=1");
     assert!(translator.child.wait().unwrap().success());
 }
 
@@ -144,12 +144,12 @@ fn sighup_is_a_reload_and_never_an_end() {
     let (fake, nic) = Fake::start();
     let config = |more: &str| format!("collector = '{}'\n{more}", fake.url());
     let mut translator = start(folder.path(), &config(""), "127.0.0.62");
-    translator.told_of("READY=1");
+    translator.message_about("READY=1");
     let reload = || {
         translator.signal(Signal::HUP);
-        let told = translator.told_of("RELOADING=1");
+        let told = translator.message_about("RELOADING=1");
         assert!(told.contains("MONOTONIC_USEC="), "{told}");
-        translator.told_of("READY=1");
+        translator.message_about("READY=1");
         translator.logs("reloaded")
     };
     let opened = || fake.state.lock().unwrap().opened.clone();
@@ -250,14 +250,14 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
     write(folder, &config("version0 = { key-write = 'nobody' }"));
     translator.signal(Signal::HUP);
     assert!(translator.logs("configuration not reloaded").contains("nothing has changed"));
-    translator.told_of("RELOADING=1");
-    translator.told_of("READY=1");
+    translator.message_about("RELOADING=1");
+    translator.message_about("READY=1");
     assert_eq!(told(), end(2091));
     write(folder, &config(""));
     translator.signal(Signal::HUP);
     assert!(translator.logs("configuration reloaded").contains("only the TLS files"));
-    translator.told_of("RELOADING=1");
-    translator.told_of("READY=1");
+    translator.message_about("RELOADING=1");
+    translator.message_about("READY=1");
     assert_eq!(told(), end(2092));
 }
 

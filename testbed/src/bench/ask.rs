@@ -71,7 +71,7 @@ pub(super) fn in_cluster(scale: &Scale) -> anyhow::Result<Rates> {
     while runtime
         .block_on(join_all(both.map(Ask::placement)))
         .iter()
-        .any(|told| told.as_ref().map_or(0, |told| told.cluster) < placed.version)
+        .any(|answer| answer.as_ref().map_or(0, |placement| placement.cluster) < placed.version)
     {
         ensure!(begin.elapsed() < PATIENCE, "a collector does not hear of the placement");
         std::thread::sleep(Duration::from_millis(100));
@@ -179,7 +179,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Tells both which keys each of them has, as a translator does.
+/// Announces to both which keys each of them has, as a translator does.
 async fn announce_shares(both: [&Collector; 2]) -> anyhow::Result<()> {
     let buckets = [Buckets::from_range(0, SECOND - 1), Buckets::from_range(SECOND, u8::MAX)];
     let share = |((_, _, address), buckets): (&Collector, Buckets)| CollectorShare {

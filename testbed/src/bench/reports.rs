@@ -82,10 +82,10 @@ impl ReportPipeline {
         end: impl FnOnce(R, u64) -> anyhow::Result<()> + Send + 'static,
     ) -> ReportPipeline {
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, told) = (Arc::clone(&arrived), Arc::clone(&stop));
+        let (count, is_stopped) = (Arc::clone(&arrived), Arc::clone(&stop));
         let receiver = std::thread::spawn(move || {
             let mut all = 0;
-            while !told.load(Ordering::Relaxed) {
+            while !is_stopped.load(Ordering::Relaxed) {
                 all += receive(&mut receiver)?;
                 count.store(all, Ordering::Release);
             }

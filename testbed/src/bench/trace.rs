@@ -66,8 +66,8 @@ mod tests {
         let row = |name, ratio, most| TracePathCost { name, nanoseconds: 30.0 * ratio, ratio, most };
         let rows = [row("one", 4.5, Some(4.0)), row("two", 4.0, Some(4.0)), row("three", 9.0, None)];
         assert_eq!(rows.clone().map(|row| row.is_above_limit()), [true, false, false]);
-        let told = render_costs(&rows, OutputStyle::PIPE);
-        let marks: Vec<_> = told.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
+        let table = render_costs(&rows, OutputStyle::PIPE);
+        let marks: Vec<_> = table.lines().skip(1).filter_map(|line| line.split_whitespace().last()).collect();
         assert_eq!(marks, ["above", "good", "shown"]);
     }
 }

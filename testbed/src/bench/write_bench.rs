@@ -227,10 +227,10 @@ pub(super) fn bench_file(scale: &Scale) -> anyhow::Result<Rates> {
         Ok(Region::open_or_create(folder.path().join(name), &header, RegionOptions::default())?)
     };
     let (joined, base) = (open("joined")?, open("base")?);
-    let told = joined.collapse_pages(|| false);
+    let collapsed = joined.collapse_pages(|| false);
     Region::look_up_pages_again([&joined, &base]);
     eprintln!("  {} beside {}", joined.page_kind(), base.page_kind());
-    if let Err(error) = told {
+    if let Err(error) = collapsed {
         eprintln!("  this kernel did not join all of it: {error}");
     }
     if !matches!(base.page_kind(), Pages::Base4K) {

@@ -255,8 +255,8 @@ impl OnMachines {
 }
 
 /// Frames that reached a NIC, without those that a translator sent again.
-fn first_frames(nic: &NodeCounters<'_>, tells_executed: bool) -> u64 {
-    match tells_executed {
+fn first_frames(nic: &NodeCounters<'_>, reports_executed: bool) -> u64 {
+    match reports_executed {
         true => nic.get_by_name("executed.write") + nic.get_by_name("executed.fetch_add"),
         false => nic.get_by_name("received"),
     }

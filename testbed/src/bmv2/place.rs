@@ -42,7 +42,7 @@ impl SwitchTestbed {
     }
 
     /// Whether the NIC reports what it executed: an RDMA device does not.
-    pub(super) fn tells_executed(&self) -> bool {
+    pub(super) fn reports_executed(&self) -> bool {
         self.nic_and_transport().0 == "soft"
     }
 

@@ -362,7 +362,7 @@ impl Bed {
             translator.counters_of_definition(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
         let wanted = self.expected_frames() + repeated + probes;
         outcome.expect_equal("frames that the NICs received", wanted, taken);
-        if self.place.tells_executed() {
+        if self.place.reports_executed() {
             outcome.expect_equal("frames that the NICs executed", self.expected_frames(), executed);
         }
         outcome.nodes.add(self.place.reporter_nodes().await?);
@@ -394,7 +394,7 @@ impl Bed {
             (Primitive::Append, flows + drops),
             (Primitive::KeyIncrement, 2 * flows + 2 * drops),
         ]);
-        let by_nic = match self.place.tells_executed() {
+        let by_nic = match self.place.reports_executed() {
             true => format!("NIC: {executed} executed"),
             false => format!("NIC: {taken} received"),
         };

@@ -131,10 +131,10 @@ pub fn read_from(
     let (mut capacity, mut format) = (BUFFER, None);
     loop {
         let offset = reader.consumed() as u64;
-        let (after_packets, told) = (summary.packets, claimed_length(reader.data(), format));
+        let (after_packets, claimed) = (summary.packets, claimed_length(reader.data(), format));
         let cut = |reason: &str| {
             let says =
-                told.map(|length| format!(", and says that it has {length} bytes")).unwrap_or_default();
+                claimed.map(|length| format!(", and says that it has {length} bytes")).unwrap_or_default();
             Some(CaptureCut { offset, after_packets, reason: format!("{reason}{says}") })
         };
         match reader.next() {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_told() {
+    fn what_is_no_capture_is_refused() {
         assert!(matches!(
             collect(b"#!/bin/sh\necho this is no capture\n"),
             Err(CaptureError::NotACapture { .. })

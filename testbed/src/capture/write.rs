@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told() {
+    fn what_cannot_be_written_is_refused() {
         let mut file = Vec::new();
         let mut packet =
             Synthetic::new(TrafficShape { flows: 1, exponent: 1.0, seed: 1 }).next().unwrap().packet;

@@ -205,9 +205,9 @@ fn check_list(
             match missing.take_of_frame().or_else(|| pools.take()) {
                 Some(name) => ends.lost_or_missing(Some(name)),
                 None => {
-                    let told = missing.is_gap_reported(next, entry.fate.moved);
+                    let is_reported = missing.is_gap_reported(next, entry.fate.moved);
                     // Even if unexplained, it is not a wrong answer if the reader reported a gap.
-                    ends.lost_or_missing(missing.take_frame(next, anywhere, pools)) || told
+                    ends.lost_or_missing(missing.take_frame(next, anywhere, pools)) || is_reported
                 }
             }
         };

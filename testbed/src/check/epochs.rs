@@ -55,7 +55,7 @@ impl Ahead {
 }
 
 impl CollectorEpoch {
-    /// As a collector tells it, whose clock is so far ahead.
+    /// As a collector reports it, whose clock is so far ahead.
     pub fn from_control_epoch(epoch: &control::Epoch, ahead: Ahead) -> Self {
         let known = |moment: u64| (moment != 0).then_some(moment);
         Self {

@@ -420,8 +420,8 @@ fn append_inventions_repeats_and_silent_gaps_are_wrong() {
     assert_eq!(ends.total_reports(), w.journal.count_reports(Primitive::Append));
 }
 
-/// Removes the batches of a list's entries, by place; `told` makes the reader report them.
-fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) {
+/// Removes the batches of a list's entries, by place; `is_reported` makes the reader report them.
+fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, is_reported: bool) {
     for &place in places.iter().rev() {
         answer.entries.drain(place * batch..(place + 1) * batch);
     }
@@ -432,7 +432,7 @@ fn without(answer: &mut TailAnswer, places: &[usize], batch: usize, told: bool) 
             None => answer.gaps.push(Gap { at, batches: 1 }),
         }
     }
-    answer.missing_batches = if told { places.len() as u64 } else { 0 };
+    answer.missing_batches = if is_reported { places.len() as u64 } else { 0 };
 }
 
 #[test]
@@ -477,7 +477,7 @@ fn append_a_frame_excuses_exactly_one_missing_batch_of_one_list() {
 }
 
 #[test]
-fn append_a_lost_batch_that_the_reader_does_not_tell_of_is_wrong() {
+fn append_a_lost_batch_that_the_reader_does_not_report_is_wrong() {
     let mut w = world(300);
     let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
     let batch = usize::from(entries_per_batch(batch_len, entry_len));
@@ -573,7 +573,7 @@ fn a_frame_excuses_one_copy_one_path_one_column_and_no_increment() {
 }
 
 #[test]
-fn append_no_more_is_overwritten_than_the_reader_told() {
+fn append_no_more_is_overwritten_than_the_reader_reported() {
     let w = world(300);
     let StoreKind::Append { batch_len, entry_len, .. } = w.kind(Primitive::Append) else { unreachable!() };
     let batch = usize::from(entries_per_batch(batch_len, entry_len));

@@ -1,6 +1,6 @@
 //! This program on another machine: it carries out the manager's requests through ssh, on standard input and output.
 //!
-//! It ends, and with it the daemons that it started and their files, when it is told to, when its input ends (the
+//! It ends, and with it the daemons that it started and their files, when asked to, when its input ends (the
 //! connection has ended), and when the manager has been silent for [`SILENCE`] (a connection that died without
 //! notice).
 
@@ -84,12 +84,12 @@ async fn serve_requests() -> anyhow::Result<Result<(), EndSignal>> {
 /// Reads requests in a thread. The receiver ends with the input, with [`Request::End`], or in silence. A process that
 /// does not end then, because it waits for something, is terminated, and its folder removed.
 fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (request_sender, requests) = mpsc::unbounded_channel();
     let heard = Arc::new(Mutex::new(Some(Instant::now())));
     let (hear, folder) = (Arc::clone(&heard), folder.to_owned());
     // The reader may be gone while the agent still works: the sender is kept where both can end it.
-    let tell = Arc::new(Mutex::new(Some(tell)));
-    let from_input = Arc::clone(&tell);
+    let request_sender = Arc::new(Mutex::new(Some(request_sender)));
+    let from_input = Arc::clone(&request_sender);
     std::thread::Builder::new().name("requests".into()).spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             *hear.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -102,8 +102,8 @@ fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Reques
                     break;
                 }
             };
-            let tell = from_input.lock().unwrap_or_else(PoisonError::into_inner);
-            if tell.as_ref().is_none_or(|tell| tell.send(request).is_err()) {
+            let request_sender = from_input.lock().unwrap_or_else(PoisonError::into_inner);
+            if request_sender.as_ref().is_none_or(|request_sender| request_sender.send(request).is_err()) {
                 break;
             }
         }
@@ -117,13 +117,13 @@ fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Reques
             }
             std::thread::sleep(LOOK);
         }
-        drop(tell.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(request_sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         std::thread::sleep(GRACE);
         // Daemons end with this process.
         let _ = std::fs::remove_dir_all(folder);
         std::process::exit(1);
     })?;
-    Ok(told)
+    Ok(requests)
 }
 
 fn send_message(what: &impl Serialize) -> anyhow::Result<()> {
@@ -273,9 +273,9 @@ impl MachineAgent {
             let report = DtaReport::parse_payload(bytes).context("a report cannot be read")?;
             match at_once {
                 true => {
-                    let (number, told) =
+                    let (number, is_fate_known) =
                         reporters.send(*switch, report.store, report.body, report.retransmittable)?;
-                    held.extend((!told).then_some((*switch, number)));
+                    held.extend((!is_fate_known).then_some((*switch, number)));
                 }
                 false => {
                     reporters.take(*switch, report.store, report.body, report.retransmittable)?;

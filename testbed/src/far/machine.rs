@@ -16,7 +16,7 @@ use super::config::{Machine, Ssh};
 use super::protocol::{AgentMessage, Hello, Request};
 use super::ssh::{COPIED, SshConnection, deploy_line, last_lines, start_line};
 
-/// How often the machine is told that this program is alive.
+/// How often the machine is notified that this program is alive.
 const BEAT: Duration = Duration::from_secs(1);
 /// Timeout for the agent's first message.
 const READY: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ impl RemoteMachine {
             _ => bail!("ssh has no standard input and output"),
         };
         let heard = Arc::new(Mutex::new(Heard::default()));
-        let (tell, mut lines) = mpsc::unbounded_channel();
+        let (line_sender, mut lines) = mpsc::unbounded_channel();
         let (answer, answers) = mpsc::unbounded_channel();
         let of_errors = {
             let heard = Arc::clone(&heard);
@@ -100,7 +100,7 @@ impl RemoteMachine {
         let of_lines = {
             let (heard, log) = (Arc::clone(&heard), Log::new(logs, &settings.name));
             std::thread::spawn(move || {
-                receive_messages(BufReader::new(stdout), &tell, &answer, &heard, log);
+                receive_messages(BufReader::new(stdout), &line_sender, &answer, &heard, log);
                 // Then ssh has said everything about its end.
                 let _ = of_errors.join();
                 lock_unpoisoned(&heard).is_over = true;
@@ -191,7 +191,7 @@ impl RemoteMachine {
         }
     }
 
-    /// Regularly tells the machine that this program is alive.
+    /// Regularly notifies the machine that this program is alive.
     fn start_heartbeat(&self) {
         let input = Arc::downgrade(&self.input);
         std::thread::spawn(move || {

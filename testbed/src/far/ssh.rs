@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_with_what_to_do() {
+    fn what_went_wrong_is_explained_with_what_to_do() {
         let connection = connection(&[]);
         for (status, said, expect) in [
             (
@@ -198,8 +198,11 @@ mod tests {
             (Some(126), "Exec format error", "not a program for that machine"),
             (Some(2), "error: unrecognized subcommand", "another version"),
         ] {
-            let told = connection.explain_exit(status, said, Some("/opt/dta-manager"));
-            assert!(told.starts_with("m1 (ssh dta@m1.example): ") && told.contains(expect), "{told}");
+            let explanation = connection.explain_exit(status, said, Some("/opt/dta-manager"));
+            assert!(
+                explanation.starts_with("m1 (ssh dta@m1.example): ") && explanation.contains(expect),
+                "{explanation}"
+            );
         }
     }
 

@@ -175,17 +175,17 @@ fn check_flows(mut bytes: &[u8]) -> bool {
     let (mut taken, mut now) = (false, 0);
     while let Some((len, rest)) = bytes.split_first_chunk() {
         let (datagram, rest) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
-        let mut told = 0;
+        let mut count = 0;
         let at = ArrivalTime { now, wall: now };
         decoder.decode_datagram(at, (Ipv4Addr::LOCALHOST, 2055).into(), datagram, |one| {
-            told += 1;
+            count += 1;
             if let Ok(Exported::Flow(record)) = one {
                 assert!(record.sampling_rate != 0 && record.total_packets() >= record.packets);
             }
             taken |= one.is_ok();
         });
         // A record has a byte at least, and two directions at most.
-        assert!(told <= 2 * datagram.len() + 1, "{told} of {} bytes", datagram.len());
+        assert!(count <= 2 * datagram.len() + 1, "{count} of {} bytes", datagram.len());
         (bytes, now) = (rest, now + 1_000_000_000);
     }
     assert!(decoder.source_gaps().count() <= 4 && decoder.templates() <= 4 * 64);

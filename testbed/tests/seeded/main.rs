@@ -63,7 +63,7 @@ fn flow_exports() {
 
 /// A decoder with a mistake behind two bytes that no seed has.
 #[test]
-fn a_mistake_is_found_and_its_input_told() {
+fn a_mistake_is_found_and_its_input_returned() {
     fn wrong(bytes: &[u8]) -> bool {
         assert!(!(bytes.len() == 5 && bytes[1] == 0xff && bytes[3] == 0x80), "planted");
         true

@@ -54,14 +54,14 @@ impl Supervised {
     }
 
     /// The next message with these words.
-    pub(crate) fn told_of(&self, words: &str) -> String {
+    pub(crate) fn message_about(&self, words: &str) -> String {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let mut bytes = [0; 1024];
             let len = self.manager.recv(&mut bytes).expect("a message");
-            let told = String::from_utf8(bytes[..len].to_vec()).unwrap();
-            if told.contains(words) {
-                return told;
+            let message = String::from_utf8(bytes[..len].to_vec()).unwrap();
+            if message.contains(words) {
+                return message;
             }
         }
         panic!("nothing about {words:?}");

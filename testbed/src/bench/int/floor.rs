@@ -12,12 +12,12 @@ use dta_telemetry::int::{IntReport, IntSettings, Time, parse_reports};
 use super::world::{VALUES, World};
 
 /// Bytes that the translator keeps per key.
-const TOLD: usize = 32;
+const KEY_STATE_LEN: usize = 32;
 
 /// What the floor works on.
 pub(super) struct Floor {
     /// As large as the translator's table; empty if values are written.
-    table: Vec<[u64; TOLD / 8]>,
+    table: Vec<[u64; KEY_STATE_LEN / 8]>,
     /// Keys of values and of events, grouped, as those of one kind become frames together.
     writes: [Vec<(Key, [u8; VALUE_LEN])>; 2],
     /// Whether each value is also an event.
@@ -28,7 +28,7 @@ impl Floor {
     /// For reports that produce nothing.
     pub(super) fn with_loads(keys: usize) -> Floor {
         Floor {
-            table: vec![[1; TOLD / 8]; keys.next_power_of_two()],
+            table: vec![[1; KEY_STATE_LEN / 8]; keys.next_power_of_two()],
             writes: Default::default(),
             events: false,
         }

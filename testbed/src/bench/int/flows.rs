@@ -167,14 +167,14 @@ pub(super) fn check_records_in_memory(
     decoder: &Decoder,
 ) -> anyhow::Result<()> {
     world.flush_to_memory()?;
-    let told = world.telemetry.record_counters();
+    let taken = world.telemetry.record_counters();
     let sent = u64::from(traffic.sent) * u64::from(RECORDS);
     let gaps: u64 = decoder.source_gaps().map(|(_, counters)| counters.gaps).sum();
     anyhow::ensure!(
-        (told.records, told.appended, gaps) == (sent, sent, 0),
+        (taken.records, taken.appended, gaps) == (sent, sent, 0),
         "{sent} records were sent, {} taken, {} appended, {gaps} gaps",
-        told.records,
-        told.appended
+        taken.records,
+        taken.appended
     );
     let counters = &world.engine.engine_counters().primitives[Primitive::Append.index()];
     anyhow::ensure!(

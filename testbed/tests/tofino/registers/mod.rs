@@ -367,7 +367,7 @@ fn hear(switch: &mut Switch, sequence: u32, restarted: bool) -> Option<(u32, u16
 
 /// Gaps are seen and counted as the software does it, however far ahead a report is.
 fn sequences(switch: Switch) -> Result<(), String> {
-    let mut told = 0;
+    let mut nacks = 0;
     for start in ENDS.into_iter().chain([0x3fff_fffe, 0x4000_0000, 0xbfff_ffff, 0xc000_0000, 0xffff_fffe]) {
         let mut switch = switch.clone();
         let kind = StoreKind::KeyWrite { slots: 64, value_len: 4, redundancy: 1, keys: Default::default() };
@@ -393,7 +393,7 @@ fn sequences(switch: Switch) -> Result<(), String> {
             same(&what, hear(&mut switch, sequence, restarted), wanted)?;
             let count = wanted.map_or(0, |(_, count)| count);
             missing = missing.wrapping_add(count.into());
-            told += u32::from(wanted.is_some());
+            nacks += u32::from(wanted.is_some());
             // A late one does not become the newest, and is not where the next steps begin.
             if step < 0 && step != i32::MIN && !restarted {
                 sequence = sequence.wrapping_sub(step as u32);
@@ -403,7 +403,7 @@ fn sequences(switch: Switch) -> Result<(), String> {
         // Another reporter is not heard of yet.
         same("another reporter", switch.ingress.register_mut("heard").get(u32::from(REPORTER) + 1), 0)?;
     }
-    if told > 100 { Ok(()) } else { Err(format!("only {told} NACKs")) }
+    if nacks > 100 { Ok(()) } else { Err(format!("only {nacks} NACKs")) }
 }
 
 #[test]
