@@ -131,7 +131,7 @@ impl Switches {
             Senders::There(reporters) => {
                 let reported = reporters.poll().await?;
                 reported.held.into_iter().for_each(|(switch, number)| note_held(journal, switch, number));
-                reported.told
+                reported.deliveries
             }
         };
         for delivery in deliveries {

@@ -283,7 +283,7 @@ impl MachineAgent {
             }
         }
         reporters.flush_all()?;
-        Ok(Reported { told: reporters.take_deliveries(), held, side: reporters.reporter_side() })
+        Ok(Reported { deliveries: reporters.take_deliveries(), held, side: reporters.reporter_side() })
     }
 
     /// A configuration of dta-translator in the folder.

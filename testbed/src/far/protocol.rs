@@ -112,7 +112,7 @@ pub struct Outgoing {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reported {
     /// What left since the last answer.
-    pub told: Vec<Delivery>,
+    pub deliveries: Vec<Delivery>,
     /// Reports that the faults held back, by switch and number there: others' may have overtaken them.
     pub held: Vec<(u16, u32)>,
     pub side: ReporterSide,

@@ -106,7 +106,7 @@ impl ReporterHost {
     async fn send_reports(&mut self, reports: Vec<Outgoing>, all: &mut Reported) -> anyhow::Result<()> {
         let reported: Reported = self.machine.call(&Request::Report { reports }).await?;
         self.side = reported.side;
-        all.told.extend(reported.told);
+        all.deliveries.extend(reported.deliveries);
         all.held.extend(reported.held);
         Ok(())
     }
