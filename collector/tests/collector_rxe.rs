@@ -43,7 +43,7 @@ fn the_program_lists_the_device() {
 
 #[test]
 #[ignore = "needs rxe0: run by testbed/rxe-guest/run-tests"]
-fn a_broken_queue_pair_is_rebuilt_and_its_translator_told() {
+fn a_broken_queue_pair_is_rebuilt_and_its_translator_learns_how_it_ended() {
     let (nic, mut switch) = (Arc::new(open()), Switch::new());
     let kind = StoreKind::KeyIncrement { slots: 64, redundancy: 1, replicas: 1 };
     let specs = [StoreSpec { id: 4, name: "bytes".into(), kind }];

@@ -24,7 +24,7 @@ fn start(folder: &Path, config: &str, watchdog: Option<Duration>) -> Supervised 
 }
 
 #[test]
-fn the_service_manager_is_told_of_start_life_and_end() {
+fn the_service_manager_is_notified_of_start_life_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut collector = start(folder.path(), "", Some(Duration::from_secs(2)));
     assert!(collector.logs(" ready").contains(collector.said("listen")));
@@ -48,7 +48,7 @@ fn the_service_manager_is_told_of_start_life_and_end() {
 }
 
 #[test]
-fn without_a_watchdog_none_is_told() {
+fn without_a_watchdog_no_sign_of_life_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let collector = start(folder.path(), "", None);
     collector.message_about("READY=1");

@@ -45,7 +45,7 @@ pub(super) struct KeyAnswers {
     pub(super) found: usize,
 }
 
-/// Answers a question about keys of a store; `roles` tells how this collector counts each key.
+/// Answers a question about keys of a store; `roles` says how this collector counts each key.
 pub(super) fn query_store(
     store: &Store,
     keys: &[Key],
@@ -130,7 +130,7 @@ fn path_answer(key: &Key, answer: &PostcardingReading, copies: u8) -> PathAnswer
     }
 }
 
-/// The count of each key. Of stores that two collectors count, `roles` tells which counts are this collector's.
+/// The count of each key. Of stores that two collectors count, `roles` says which counts are this collector's.
 fn query_counts(store: &Store, keys: &[Key], roles: Option<&Roles>) -> Result<KeyAnswers, QueryError> {
     let reader = KeyIncrementReader::new(store).ok_or(QueryError::Layout)?;
     let mut lanes = vec![0; keys.len() * reader.lane_count()];

@@ -89,7 +89,7 @@ impl Memory {
         Self { epochs: Some(epochs), ..self }
     }
 
-    /// Tells counts of this collector from those of the other one that counts the same keys.
+    /// Distinguishes counts of this collector from those of the other one that counts the same keys.
     pub fn with_roles(self, roles: Arc<Roles>) -> Self {
         Self { roles: Some(roles), ..self }
     }

@@ -29,7 +29,7 @@ fn short() -> Memory {
 }
 
 #[tokio::test]
-async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
+async fn memory_that_is_too_short_is_reported_with_its_store_and_what_to_do() {
     let memory = short();
     let keys: Vec<Key> = (0..100u8).map(|i| Key([i; 16])).collect();
     let tail = |from_sequence| TailRequest { list: 2, from_sequence, ..Default::default() };
@@ -45,9 +45,9 @@ async fn memory_that_is_too_short_is_told_with_its_store_and_what_to_do() {
     for (store, refused) in refused {
         let error = refused.expect_err("outside of the region");
         assert_eq!(error.status().map(tonic::Status::code), Some(Code::Internal), "{error}");
-        let told = error.to_string();
-        assert!(told.contains(&format!("store \"store{store}\" is shorter")), "{told}");
-        assert!(told.contains("restart the collector"), "{told}");
+        let message = error.to_string();
+        assert!(message.contains(&format!("store \"store{store}\" is shorter")), "{message}");
+        assert!(message.contains("restart the collector"), "{message}");
     }
 }
 
@@ -88,8 +88,8 @@ async fn a_file_that_is_cut_short_under_a_reader_is_an_error() {
         following.next_message().await.map(drop),
     ];
     for refused in refused {
-        let told = refused.expect_err("the memory is gone").to_string();
-        assert!(told.contains(".region: is cut off: 4096 bytes, but it should have"), "{told}");
+        let error = refused.expect_err("the memory is gone").to_string();
+        assert!(error.contains(".region: is cut off: 4096 bytes, but it should have"), "{error}");
     }
 }
 
@@ -128,8 +128,8 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
         } else {
             memory.stores.replace_memory(memory.stores.successor("events").unwrap(), false).unwrap();
         }
-        let told = following.next_message().await.map(drop).expect_err("the memory is another").to_string();
-        assert!(told.contains("\"events\" was replaced; follow the list again"), "{told}");
+        let error = following.next_message().await.map(drop).expect_err("the memory is another").to_string();
+        assert!(error.contains("\"events\" was replaced; follow the list again"), "{error}");
         assert!(memory.tail_list(TailRequest::default()).await.is_ok());
     }
 }
@@ -167,7 +167,7 @@ async fn batches_that_are_damaged_or_never_come_are_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hops_at_the_end_of_a_path_are_told_though_they_are_unknown() {
+async fn hops_at_the_end_of_a_path_are_answered_though_they_are_unknown() {
     let directory = tempfile::tempdir().unwrap();
     let kind = StoreKind::Postcarding { slots: 1 << 8, hops: 6, redundancy: 2 };
     let (store, memory) = of_files(directory.path(), kind);
@@ -201,11 +201,11 @@ async fn of_counters_that_two_collectors_count_only_the_lanes_of_ones_own_keys_c
             }
         }
     }
-    let told = async |memory: &Memory| {
+    let counts = async |memory: &Memory| {
         let answers = memory.query_counters("s", &keys).await.unwrap();
         answers.into_iter().map(|answer| (answer.value, answer.by_colour)).collect::<Vec<_>>()
     };
-    assert_eq!(told(&memory).await, [(4321, vec![]), (4321, vec![])]);
+    assert_eq!(counts(&memory).await, [(4321, vec![]), (4321, vec![])]);
     let role = CountingRole { colour: 1, lanes: [true, false, false, true] };
     let roles = memory.clone().with_roles(Arc::new(move |store, keys| {
         assert_eq!(store, "s");
@@ -213,8 +213,8 @@ async fn of_counters_that_two_collectors_count_only_the_lanes_of_ones_own_keys_c
     }));
     let mut by_colour = vec![0; 16];
     (by_colour[4], by_colour[7]) = (1, 4000);
-    assert_eq!(told(&roles).await, [(4001, by_colour), (0, vec![0; 16])]);
+    assert_eq!(counts(&roles).await, [(4001, by_colour), (0, vec![0; 16])]);
     // It does not know yet what others have.
     let unknown = memory.with_roles(Arc::new(|_, _| None));
-    assert_eq!(told(&unknown).await[0], (4321, vec![]));
+    assert_eq!(counts(&unknown).await[0], (4321, vec![]));
 }

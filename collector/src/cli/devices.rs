@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_is_told_without_the_library() {
+    fn what_the_kernel_has_is_named_without_the_library() {
         let class = tempfile::tempdir().unwrap();
         assert_eq!(in_kernel(class.path()), "no RDMA device");
         for name in ["mlx5_1", "mlx5_0"] {

@@ -57,7 +57,7 @@ enum Request {
     Reload,
 }
 
-/// Keeps telling the service manager that the start goes on: making much memory takes long.
+/// Keeps notifying the service manager that the start goes on: making much memory takes long.
 pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     loop {
         tokio::time::sleep(MORE_TIME.0).await;

@@ -257,15 +257,15 @@ mod tests {
             ("not TOML", "[collector\n".into()),
         ];
         for (what, text) in &cases {
-            let told = error(text);
-            let starts = told
+            let message = error(text);
+            let starts = message
                 .strip_prefix("collector.toml, line ")
                 .is_some_and(|rest| rest.starts_with(char::is_numeric));
-            assert!(starts, "{what}: {told}");
+            assert!(starts, "{what}: {message}");
         }
-        let told: String =
+        let errors: String =
             cases.iter().map(|(what, text)| format!("# {what}\n{}\n\n", error(text))).collect();
-        insta::assert_snapshot!("errors", told);
+        insta::assert_snapshot!("errors", errors);
     }
 
     #[test]

@@ -90,8 +90,8 @@ mod tests {
             ("append", "replicas = 2", "replicas is 2"),
             ("append", "spread_copies = true", "spread_copies is true"),
         ] {
-            let told = parse(kind, more).unwrap_err();
-            assert!(told.contains(words) && told.contains("line "), "{kind} {more}: {told}");
+            let error = parse(kind, more).unwrap_err();
+            assert!(error.contains(words) && error.contains("line "), "{kind} {more}: {error}");
         }
     }
 }

@@ -238,11 +238,11 @@ mod tests {
             "lost.reporter-translator": 6, "lost.translator-nic": 10,
         });
         assert_eq!(waterfall, json!({ "sent": 1050, "landed": 43, "frames": 90, "lost": &lost }));
-        let told = waterfall_message(&waterfall).unwrap();
-        assert_eq!((told.sent, told.landed, told.frames), (Some(1050), Some(43), Some(90)));
+        let message = waterfall_message(&waterfall).unwrap();
+        assert_eq!((message.sent, message.landed, message.frames), (Some(1050), Some(43), Some(90)));
         let reason = |(name, value): (&String, &Value)| (name.clone(), value.as_u64().unwrap());
         let lost: Vec<_> = lost.as_object().unwrap().iter().map(reason).collect();
-        assert_eq!(told.lost.into_iter().map(|of| (of.name, of.value)).collect::<Vec<_>>(), lost);
+        assert_eq!(message.lost.into_iter().map(|of| (of.name, of.value)).collect::<Vec<_>>(), lost);
         assert_eq!(waterfall_message(&Value::Null), None);
         let of_lists = waterfall_message(&json!({ "overwritten": 1, "missing": 2, "damaged": 3 })).unwrap();
         let Waterfall { overwritten_batches, missing_batches, damaged_batches, sent, .. } = of_lists;

@@ -110,10 +110,10 @@ mod tests {
         let read_write = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, read_write, 0).unwrap();
         let dir = base.path().to_owned();
-        let (told, tells) = std::sync::mpsc::channel();
-        std::thread::spawn(move || told.send(refusal(&dir)));
-        let told = tells.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer");
-        assert!(told.contains("regular file"), "{told}");
+        let (sender, refusals) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(refusal(&dir)));
+        let error = refusals.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer");
+        assert!(error.contains("regular file"), "{error}");
 
         std::fs::remove_file(&path).unwrap();
         let other = base.path().join("other");

@@ -151,7 +151,7 @@ mod tests {
             "dta_collector_export_spool_bytes{sink=\"influx\"} 1024",
             "dta_collector_export_spool_limit_bytes{sink=\"influx\"} 16777216",
         ] {
-            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+            assert!(text.lines().any(|shown| shown == line), "no {line} in {text}");
         }
         for folder in ["memory", "spool", "json"] {
             let value = |name: &str| -> u64 {

@@ -132,7 +132,7 @@ fn changed_fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         ("cluster", old.cluster != new.cluster),
         ("tls", old.tls.is_some() != new.tls.is_some()),
         ("web.listen", old.web.listen != new.web.listen),
-        // Connections that were made with the one could not be told from those made with the other.
+        // Connections that were made with the one could not be distinguished from those made with the other.
         ("web.token_file", old.web.token_file.is_some() != new.web.token_file.is_some()),
     ] {
         if differs {

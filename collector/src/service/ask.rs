@@ -14,7 +14,7 @@ use super::CollectorService;
 impl Ask for CollectorService {
     async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let mut infos = self.memory.fetch_stores().await?;
-        // One that cannot tell what is here has its memory all the same.
+        // One that does not know what is here has its memory all the same.
         let here =
             self.local_placement(&self.sessions.sharing_claims()).map(|here| here.stores).unwrap_or_default();
         for (info, here) in infos.iter_mut().zip(here) {

@@ -1,4 +1,4 @@
-//! Errors as gRPC statuses. The code tells a program what to do next, the message a person.
+//! Errors as gRPC statuses. The code says to a program what to do next, the message to a person.
 
 use dta_memory::nic::NicError;
 use dta_memory::store::StoreError;

@@ -289,7 +289,7 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Restarts a lease's time at `now`, when its translator was told to try again.
+    /// Restarts a lease's time at `now`, when its translator was asked to try again.
     pub fn restart_lease_time(&mut self, name: &str, now: Instant) {
         if let Some(lease) = self.by_name.get_mut(name) {
             lease.expires = lease.lease.map(|l| now + l);

@@ -402,7 +402,7 @@ impl CollectorSessions {
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
             grant::release_grant(&*self.nic, &made.grant, before.1.as_ref());
-            // Its translator is told to come again, so the session and its count of rebuilds must stay.
+            // Its translator is to come again, so the session and its count of rebuilds must stay.
             inner.leases.restart_lease_time(&request.name, now);
             return Err(SessionError::HeldBack { name: request.name.clone() });
         }

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_collector_has_is_told_with_its_address() {
+    fn what_another_collector_has_is_given_with_its_address() {
         let mut shared = SharingClaims::default();
         assert_eq!(shared.bucket_place("flows", 1, 200), HolderLocation::Here);
         assert!(shared.record_claim("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
@@ -471,10 +471,10 @@ mod tests {
             come_and_go("takes the place of alone", Some(&sharing(0)));
             assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "");
             come_and_go("takes the place of spread1", None);
-            let told = std::fs::read_to_string(log.path()).unwrap();
-            assert!(told.contains("WARN") && told.contains("session=spread1\n"), "{told}");
-            assert!(told.contains(&format!("{MOST} sessions are remembered")), "{told}");
-            assert_eq!(told.lines().count(), 1, "{told}");
+            let logged = std::fs::read_to_string(log.path()).unwrap();
+            assert!(logged.contains("WARN") && logged.contains("session=spread1\n"), "{logged}");
+            assert!(logged.contains(&format!("{MOST} sessions are remembered")), "{logged}");
+            assert_eq!(logged.lines().count(), 1, "{logged}");
         });
     }
 

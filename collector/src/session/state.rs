@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_is_loaded_and_damage_is_told() {
+    fn what_is_saved_is_loaded_and_damage_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.bin");
         assert_eq!(load::<Vec<u64>>(&path).unwrap(), None);

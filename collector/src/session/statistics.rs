@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_life_held_at_its_end_is_told_as_discarded() {
+    fn what_a_life_held_at_its_end_is_counted_as_discarded() {
         let mut s = SessionStatistics::default();
         let holding = |life, held| NodeCounters {
             node: "t".into(),
@@ -507,8 +507,8 @@ mod tests {
         assert_eq!(s.reporters("t"), [position(300, 5), position(7, 150)]);
         assert_eq!(s.reporters("u"), [position(7, 900)]);
         assert_eq!(s.reporters("v"), []);
-        let told = s.node_sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
-        assert_eq!(told.unwrap().counters, [("newest".to_owned(), 150)]);
+        let found = s.node_sums(UNIX_EPOCH).into_iter().find(|n| n.session == "t" && n.node == "reporter/7");
+        assert_eq!(found.unwrap().counters, [("newest".to_owned(), 150)]);
     }
 
     #[test]
@@ -610,10 +610,10 @@ mod tests {
         assert!(left_out.no_room.abs_diff(1000 - KEPT_BYTES / each) <= 1, "{left_out:?}");
         assert!(s.taken.bytes <= KEPT_BYTES);
         // The kept ones go on; a new life of theirs has no room, and their earlier counters stay.
-        let told = total(&s);
+        let before = total(&s);
         assert_eq!(s.record_statistics("big", &many, UNIX_EPOCH), left_out);
         assert_eq!(s.record_statistics("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
-        assert_eq!(total(&s), told);
+        assert_eq!(total(&s), before);
         // Others keep their share.
         assert_eq!(
             s.record_statistics("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH),

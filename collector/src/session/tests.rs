@@ -275,9 +275,9 @@ fn another_life_of_the_translator_gets_new_queue_pairs_and_keys_and_the_old_one_
     let old = keys(&first);
     assert!(keys(&second).iter().all(|rkey| !old.contains(rkey)));
     assert_eq!(b.nic.live(), (2, 5), "what the first had is gone");
-    let told =
+    let error =
         refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0));
-    assert!(told.contains("another translator has opened session"), "{told}");
+    assert!(error.contains("another translator has opened session"), "{error}");
     b.sessions.renew_session("t", &SessionCaller::ANYBODY, second.lease.generation, &[], b.t0).unwrap();
 }
 
@@ -291,8 +291,8 @@ fn a_lease_ends_unless_it_is_renewed() {
     assert_eq!(b.nic.live(), (2, 5));
     b.sessions.run_upkeep(s(19)).unwrap();
     assert_eq!(b.nic.live(), (0, 0));
-    let told = refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], s(19)));
-    assert!(told.contains("\"t\"") && told.contains("open it again"), "{told}");
+    let error = refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], s(19)));
+    assert!(error.contains("\"t\"") && error.contains("open it again"), "{error}");
     assert_eq!(b.sessions.session_counters().expired, 1);
     assert!(b.sessions.open(&request("t", 50), s(20)).unwrap().lease.generation > g);
 }
@@ -367,13 +367,13 @@ fn a_translator_ends_its_own_session_and_not_its_successors() {
         refusal(b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((old, &[])), b.t0))
             .contains("another translator")
     );
-    let told = NodeCounters {
+    let counters = NodeCounters {
         node: "translator/t".into(),
         life: 1,
         time_us: 1,
         counters: vec![("received".into(), 5)],
     };
-    b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((new, &[told])), b.t0).unwrap();
+    b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((new, &[counters])), b.t0).unwrap();
     assert_eq!(b.sessions.statistics()[0].counters, [("received".to_owned(), 5)]);
 }
 
@@ -386,8 +386,8 @@ fn single_writer_stores_are_refused_by_name_and_others_are_shared() {
         ("packets", "store \"packets\""),
         ("events", "list 0 of store \"events\""),
     ] {
-        let told = refusal(b.sessions.open(&wanting("second", &[stores]), b.t0));
-        assert!(told.contains(what) && told.contains("\"first\""), "{told}");
+        let error = refusal(b.sessions.open(&wanting("second", &[stores]), b.t0));
+        assert!(error.contains(what) && error.contains("\"first\""), "{error}");
     }
     b.sessions.open(&wanting("second", &["flows", "bytes"]), b.t0).unwrap();
     b.sessions.end_session("first", &SessionCaller::ANYBODY, None, b.t0).unwrap();
@@ -407,11 +407,11 @@ fn workers_of_one_translator_share_what_has_one_writer_and_another_certificate_d
         assert_eq!(session.lease.stores.len(), specs().len(), "{name}");
     }
     for (name, who) in [("t2", None), ("t2@1", None), ("t@2", Some("DNS:other.example"))] {
-        let told = refusal(b.sessions.open(&by(name, who), b.t0));
-        assert!(told.contains("is owned by session \"t\""), "{name}: {told}");
+        let error = refusal(b.sessions.open(&by(name, who), b.t0));
+        assert!(error.contains("is owned by session \"t\""), "{name}: {error}");
     }
-    let told = refusal(b.sessions.open(&by("t@0", None), b.t0));
-    assert!(told.contains("session name"), "{told}");
+    let error = refusal(b.sessions.open(&by("t@0", None), b.t0));
+    assert!(error.contains("session name"), "{error}");
 }
 
 #[test]
@@ -419,8 +419,8 @@ fn a_store_is_asked_for_by_id_too() {
     let b = bench();
     b.sessions.open(&lists(wanting("a", &["3"]), "3", 0, 4), b.t0).unwrap();
     // The session knows it by its name, as if that had been given.
-    let told = refusal(b.sessions.open(&lists(wanting("b", &["events"]), "events", 3, 1), b.t0));
-    assert!(told.contains("list 3 of store \"events\"") && told.contains("\"a\""), "{told}");
+    let error = refusal(b.sessions.open(&lists(wanting("b", &["events"]), "events", 3, 1), b.t0));
+    assert!(error.contains("list 3 of store \"events\"") && error.contains("\"a\""), "{error}");
     assert!(refusal(b.sessions.open(&wanting("c", &["99"]), b.t0)).contains("\"99\""));
 }
 
@@ -430,8 +430,8 @@ fn lists_are_owned_by_range() {
     let events = |name| wanting(name, &["events"]);
     b.sessions.open(&lists(events("a"), "events", 0, 4), b.t0).unwrap();
     b.sessions.open(&lists(events("b"), "events", 4, 2), b.t0).unwrap();
-    let told = refusal(b.sessions.open(&lists(events("c"), "events", 5, 3), b.t0));
-    assert!(told.contains("list 5 of store \"events\"") && told.contains("\"b\""), "{told}");
+    let error = refusal(b.sessions.open(&lists(events("c"), "events", 5, 3), b.t0));
+    assert!(error.contains("list 5 of store \"events\"") && error.contains("\"b\""), "{error}");
     assert!(refusal(b.sessions.open(&events("c"), b.t0)).contains("list 0"));
     b.sessions.open(&lists(events("c"), "events", 6, 2), b.t0).unwrap();
     assert!(refusal(b.sessions.open(&lists(events("d"), "events", 7, 2), b.t0)).contains("lists 7 to 8"));
@@ -476,7 +476,7 @@ fn what_a_refused_open_got_is_given_back() {
 }
 
 #[test]
-fn a_device_without_atomics_is_told() {
+fn a_store_that_needs_atomics_is_refused_on_a_device_without_them() {
     let t0 = Instant::now();
     let nic = Arc::new(Books { most_pairs: 9, ..Books::default() });
     let sessions = CollectorSessions::open_state(
@@ -492,7 +492,7 @@ fn a_device_without_atomics_is_told() {
 }
 
 #[test]
-fn a_broken_queue_pair_is_made_anew_and_told_how_it_ended() {
+fn a_broken_queue_pair_is_made_anew_and_says_how_it_ended() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let atomic = first.grant.queue_pairs[1].info.qpn;
@@ -698,7 +698,7 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     b.nic.lose();
     // The lease goes on, and counters are taken, while the device is away.
-    let told = NodeCounters {
+    let counters = NodeCounters {
         node: "translator/t".into(),
         life: 1,
         time_us: 1,
@@ -710,7 +710,7 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
             "t",
             &SessionCaller::ANYBODY,
             first.lease.generation,
-            &[told],
+            &[counters],
             s(9)
         ))
         .contains("away")
@@ -766,8 +766,8 @@ fn a_new_writer_continues_where_lists_stand() {
     b.sessions.note_leaving("t", false);
     assert_eq!(anew().positions, at(10));
     b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
-    let told = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
-    assert!(told.positions.is_empty());
+    let of_one_list = b.sessions.open(&lists(wanting("t", &["events"]), "events", 4, 1), b.t0).unwrap();
+    assert!(of_one_list.positions.is_empty());
 }
 
 #[test]
@@ -788,13 +788,13 @@ fn a_restarted_collector_knows_its_sessions() {
     let (_, sessions) = open();
     let t0 = Instant::now();
     let first = sessions.open(&request("t", 50), t0).unwrap();
-    let told = NodeCounters {
+    let counters = NodeCounters {
         node: "translator/t".into(),
         life: 1,
         time_us: 1,
         counters: vec![("received".into(), 5)],
     };
-    sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[told], t0).unwrap();
+    sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[counters], t0).unwrap();
     sessions.run_upkeep(t0).unwrap();
     // Nothing is closed in order: a kill does not either.
     drop(sessions);
@@ -869,8 +869,8 @@ fn a_preview_gives_and_changes_nothing() {
     assert_eq!(b.nic.live(), (2, 5));
 
     // What another session owns is refused, as it would be.
-    let told = refusal(b.sessions.preview_open(&wanting("u", &["paths"]), s(1)));
-    assert!(told.contains("owned by session \"t\""), "{told}");
+    let error = refusal(b.sessions.preview_open(&wanting("u", &["paths"]), s(1)));
+    assert!(error.contains("owned by session \"t\""), "{error}");
     assert_eq!(b.sessions.session_counters().opened, 1);
 }
 
@@ -889,14 +889,14 @@ fn a_list_asked_for_twice_is_refused_by_name() {
 }
 
 #[test]
-fn a_translator_that_was_replaced_is_told_by_whom() {
+fn a_translator_that_was_replaced_is_refused_with_the_address_of_the_other() {
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
     b.sessions.open(&OpenRequest { translator: elsewhere, ..request("t", 50) }, b.t0).unwrap();
-    let told =
+    let error =
         refusal(b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0));
-    assert!(told.contains("another translator has opened session \"t\", from 127.0.0.3:4791"), "{told}");
+    assert!(error.contains("another translator has opened session \"t\", from 127.0.0.3:4791"), "{error}");
 }
 
 #[test]
@@ -968,8 +968,8 @@ fn one_certificate_has_so_many_sessions_and_no_more() {
     };
     open(caller("DNS:tor1.example"), "a", 50).unwrap();
     open(caller("DNS:tor1.example"), "b", 60).unwrap();
-    let told = refusal(open(caller("DNS:tor1.example"), "c", 70));
-    assert!(told.contains("has 2 sessions") && told.contains("sessions_per_certificate"), "{told}");
+    let error = refusal(open(caller("DNS:tor1.example"), "c", 70));
+    assert!(error.contains("has 2 sessions") && error.contains("sessions_per_certificate"), "{error}");
     // Its own are opened again, and another's are another's.
     open(caller("DNS:tor1.example"), "b", 60).unwrap();
     open(caller("DNS:tor2.example"), "c", 70).unwrap();
@@ -1047,8 +1047,8 @@ fn reporters(of: std::ops::Range<u32>, received: u64) -> Vec<NodeCounters> {
 
 /// What all nodes of the sessions received, together.
 fn received(sessions: &CollectorSessions) -> u64 {
-    let told = sessions.statistics();
-    told.iter().flat_map(|n| &n.counters).filter(|(name, _)| name == "received").map(|(_, n)| n).sum()
+    let nodes = sessions.statistics();
+    nodes.iter().flat_map(|n| &n.counters).filter(|(name, _)| name == "received").map(|(_, n)| n).sum()
 }
 
 #[test]
@@ -1098,9 +1098,9 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
 fn a_node_whose_names_are_none_refuses_no_renewal() {
     let b = bench();
     let g = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
-    let mut told = reporters(0..2, 5);
-    told[0].node = "two words".into();
-    b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &told, b.t0).unwrap();
+    let mut nodes = reporters(0..2, 5);
+    nodes[0].node = "two words".into();
+    b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &nodes, b.t0).unwrap();
     assert_eq!(received(&b.sessions), 5);
 }
 
@@ -1111,7 +1111,7 @@ fn sessions_that_ended_are_folded_into_sums() {
     for n in 0..sessions {
         let name = format!("t{n}");
         let g = b.sessions.open(&wanting(&name, &["flows"]), b.t0).unwrap().lease.generation;
-        let told = [
+        let nodes = [
             NodeCounters {
                 node: format!("translator/{name}"),
                 life: 1,
@@ -1120,12 +1120,12 @@ fn sessions_that_ended_are_folded_into_sums() {
             },
             reporters(n..n + 1, 3).remove(0),
         ];
-        b.sessions.end_session(&name, &SessionCaller::ANYBODY, Some((g, &told)), b.t0).unwrap();
+        b.sessions.end_session(&name, &SessionCaller::ANYBODY, Some((g, &nodes)), b.t0).unwrap();
     }
-    let told = b.sessions.statistics();
-    assert!(told.len() < 600, "{} nodes of sessions that ended", told.len());
+    let statistics = b.sessions.statistics();
+    assert!(statistics.len() < 600, "{} nodes of sessions that ended", statistics.len());
     let of = |kind: &str, counter: &str| -> u64 {
-        let nodes = told.iter().filter(|n| n.node.starts_with(kind));
+        let nodes = statistics.iter().filter(|n| n.node.starts_with(kind));
         nodes.flat_map(|n| &n.counters).filter(|(name, _)| name == counter).map(|(_, n)| n).sum()
     };
     assert_eq!(of("translator/", "received"), 10 * u64::from(sessions));
@@ -1135,7 +1135,7 @@ fn sessions_that_ended_are_folded_into_sums() {
         u64::from(sessions)
     );
     // Those that ended last are still listed one by one.
-    assert!(told.iter().any(|n| n.session == "t999" && n.node == "translator/t999"));
+    assert!(statistics.iter().any(|n| n.session == "t999" && n.node == "translator/t999"));
 }
 
 #[test]
@@ -1148,10 +1148,10 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
     for n in 0..600u32 {
         let now = b.t0 + Duration::from_millis(100 * u64::from(n));
         b.nic.break_pair(atomic, n);
-        let told = reporters(0..1, u64::from(n));
+        let nodes = reporters(0..1, u64::from(n));
         let renewed = b
             .sessions
-            .renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &told, now)
+            .renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &nodes, now)
             .unwrap();
         let pair = renewed.grant.queue_pairs[1].info.qpn;
         rebuilt += u32::from(pair != atomic);
@@ -1306,10 +1306,10 @@ fn many_ranges_of_lists_are_compared_in_no_time() {
     });
     assert!(grows_little, "for 6,000 ranges, and for 60,000: {seen:?}");
     // Overlaps are still found, and the first one reported.
-    let told = |request| leases.prepare_lease(&request, &[&spec], t0).unwrap_err().to_string();
-    let twice = told(lists(ranges("t", 0, 60_000), "events", 500, 9));
+    let error = |request| leases.prepare_lease(&request, &[&spec], t0).unwrap_err().to_string();
+    let twice = error(lists(ranges("t", 0, 60_000), "events", 500, 9));
     assert!(twice.contains("list 500 of store \"events\" is asked for twice"), "{twice}");
-    let owned = told(lists(wanting("t", &["events"]), "events", 500, 9));
+    let owned = error(lists(wanting("t", &["events"]), "events", 500, 9));
     assert!(owned.contains("list 501 of store \"events\" is owned by session \"other\""), "{owned}");
     assert!(
         leases.prepare_lease(&lists(wanting("t", &["events"]), "events", 120_000, 9), &[&spec], t0).is_ok()
@@ -1436,7 +1436,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
     let rebuilds = std::thread::spawn(move || {
         rebuilding.renew_session("broken", &SessionCaller::ANYBODY, generation, &[], t0)
     });
-    let (sender, told) = std::sync::mpsc::channel();
+    let (sender, counts) = std::sync::mpsc::channel();
     let (renewing, generation) = (sessions.clone(), first.lease.generation);
     let renews = std::thread::spawn(move || {
         while renewing.list_sessions(t0).unwrap().len() < 3 {
@@ -1454,7 +1454,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let answers: Vec<_> = (0..20).map_while(|_| told.recv_timeout(Duration::from_secs(30)).ok()).collect();
+    let answers: Vec<_> = (0..20).map_while(|_| counts.recv_timeout(Duration::from_secs(30)).ok()).collect();
     let wait = [opens.is_finished(), rebuilds.is_finished()];
     drop(frozen);
     renews.join().unwrap();

@@ -48,13 +48,13 @@ async fn kills_in_the_middle_neither_lose_nor_double_rows() {
         for _ in 0..2 {
             let before = server.table("flows").map_or(0, |table| table.rows.len());
             let (mut left, is_there) = (1, std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
-            let told = is_there.clone();
+            let reached = is_there.clone();
             server.faults(move |statement| {
                 if statement == "SELECT 1" || left > 0 && statement.starts_with("INSERT") {
                     left -= usize::from(statement != "SELECT 1");
                     return Fate::Answered;
                 }
-                told.store(true, std::sync::atomic::Ordering::SeqCst);
+                reached.store(true, std::sync::atomic::Ordering::SeqCst);
                 fate
             });
             let mut collector = world.start_with(&[]);

@@ -75,13 +75,13 @@ impl Running {
 
     fn json(&self, args: &[&str]) -> Value {
         let output = self.ask(&[args, &["-o", "json"]].concat());
-        assert!(answers(&output), "{}", told(&output));
+        assert!(answers(&output), "{}", stderr(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     fn text(&self, args: &[&str]) -> String {
         let output = self.ask(args);
-        assert!(answers(&output), "{}", told(&output));
+        assert!(answers(&output), "{}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 }
@@ -98,7 +98,7 @@ fn answers(output: &Output) -> bool {
     matches!(output.status.code(), Some(0 | 3))
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -183,8 +183,8 @@ fn commands_answer_for_people_and_for_programs() {
     ] {
         let output = collector.ask(args);
         assert_eq!(output.status.code(), Some(status), "{args:?}");
-        assert!(told(&output).contains(wanted), "{}", told(&output));
-        assert_eq!(told(&output).lines().count(), 1, "{}", told(&output));
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     }
 }
 
@@ -220,9 +220,9 @@ fn a_store_is_asked_by_name_or_id() {
         assert!(text.starts_with("0101"), "{store}: {text}");
     }
     let output = collector.ask(&["query", "key-write", "--store", "3", "ab"]);
-    assert!(told(&output).contains("\"events\" is for append"), "{}", told(&output));
+    assert!(stderr(&output).contains("\"events\" is for append"), "{}", stderr(&output));
     let output = collector.ask(&["query", "key-write", "--store", "9", "ab"]);
-    assert!(told(&output).contains("there is no store \"9\""), "{}", told(&output));
+    assert!(stderr(&output).contains("there is no store \"9\""), "{}", stderr(&output));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_signal_ends_it_in_order() {
         rustix::process::kill_process(pid, signal).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        assert!(!told(&output).contains("cutting off calls"), "{}", told(&output));
+        assert!(!stderr(&output).contains("cutting off calls"), "{}", stderr(&output));
         assert_eq!(tail.wait().unwrap().code(), Some(1));
     }
 }
@@ -299,12 +299,12 @@ fn a_signal_ends_a_start_that_is_under_way() {
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let told = Instant::now();
+    let signalled = Instant::now();
     let ended = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if told.elapsed() > Duration::from_secs(60) {
+        if signalled.elapsed() > Duration::from_secs(60) {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("it goes on starting");
@@ -376,7 +376,7 @@ async fn who_guesses_is_named_in_the_log_and_no_key_is() {
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let log = told(&child.wait_with_output().unwrap());
+    let log = stderr(&child.wait_with_output().unwrap());
     // One each ten seconds.
     let most = 2 + begun.elapsed().as_secs() as usize / 10;
     for (reason, sender, qpn) in [
@@ -458,7 +458,7 @@ fn a_wrong_start_says_what_to_do() {
     let file = dir.path().join("c.toml");
     let serve = |args: &[&str]| {
         let output = program().arg("serve").args(args).output().unwrap();
-        (output.status.code(), told(&output))
+        (output.status.code(), stderr(&output))
     };
     let (code, error) = serve(&["--listen", "0.0.0.0:0"]);
     assert!(code == Some(2) && error.contains("--insecure") && error.contains("--tls-cert"), "{error}");
@@ -490,7 +490,7 @@ fn a_wrong_start_says_what_to_do() {
     std::fs::write(&file, big + &many).unwrap();
     let check = |flags: &[&str]| {
         let output = program().arg("check-config").args(flags).output().unwrap();
-        (output.status.code(), told(&output))
+        (output.status.code(), stderr(&output))
     };
     let (code, error) = check(&["--config", file.to_str().unwrap()]);
     assert!(code == Some(2) && error.contains("this machine's memory"), "{error}");
@@ -523,14 +523,14 @@ fn a_wrong_start_says_what_to_do() {
     );
     let (code, error) = serve(&["--listen", &running.address, "--soft-port", "0", "--memory", "anonymous"]);
     assert!(code == Some(1) && error.contains(&running.address) && error.contains("--listen"), "{error}");
-    assert_eq!(error.matches("in use").count(), 1, "told once: {error}");
+    assert_eq!(error.matches("in use").count(), 1, "reported once: {error}");
     let (code, error) = serve(&["--listen", "127.0.0.1:0", "--device", "mlx5_9", "--memory", "anonymous"]);
     // Built with verbs it reports that there is no such device, without it how to get it.
     assert!(code == Some(1) && (error.contains("verbs") || error.contains("mlx5_9")), "{error}");
 }
 
 #[test]
-fn a_collector_tells_what_it_does_unless_asked_not_to() {
+fn a_collector_logs_what_it_does_unless_asked_not_to() {
     let log = |level: Option<&str>| {
         let dir = tempfile::tempdir().unwrap();
         let mut command = program();
@@ -545,7 +545,7 @@ fn a_collector_tells_what_it_does_unless_asked_not_to() {
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         child.kill().unwrap();
-        told(&child.wait_with_output().unwrap())
+        stderr(&child.wait_with_output().unwrap())
     };
     assert!(log(None).contains("INFO"), "{}", log(None));
     assert!(log(Some("")).contains("INFO"));
@@ -560,10 +560,10 @@ fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
         let (mut child, ready) = serve(&memory, Stdio::piped());
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(ready["listen"].is_string(), "{}", told(&output));
-        told(&output)
+        assert!(ready["listen"].is_string(), "{}", stderr(&output));
+        stderr(&output)
     };
-    let is_told = |log: &str, file: &Path, what: &str| {
+    let is_logged = |log: &str, file: &Path, what: &str| {
         log.lines()
             .any(|line| line.contains("WARN") && line.contains(what) && line.contains(file.to_str().unwrap()))
     };
@@ -573,7 +573,7 @@ fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
     }
     let found = log();
-    assert!(cut.iter().all(|file| is_told(&found, file, "the file is empty")), "{found}");
+    assert!(cut.iter().all(|file| is_logged(&found, file, "the file is empty")), "{found}");
     assert_eq!(found.matches("the file is empty").count(), 2, "{found}");
     // As long as it was, and nothing but zeros.
     for file in &cut {
@@ -582,7 +582,7 @@ fn a_file_that_is_found_empty_or_blank_is_named_in_the_log() {
         blank.set_len(0).and_then(|()| blank.set_len(len)).unwrap();
     }
     let found = log();
-    assert!(cut.iter().all(|file| is_told(&found, file, "its header is zeros")), "{found}");
+    assert!(cut.iter().all(|file| is_logged(&found, file, "its header is zeros")), "{found}");
     assert_eq!(found.matches("created again").count(), 2, "{found}");
     assert!(!log().contains("created again"), "they are whole again");
 }
@@ -597,7 +597,7 @@ fn a_ready_line_that_nobody_reads_is_an_error() {
         .args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory"])
         .arg(dir.path().join("m"));
     let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
-    assert!(output.status.code() == Some(1) && told(&output).contains("ready line"), "{}", told(&output));
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("ready line"), "{}", stderr(&output));
 }
 
 #[test]
@@ -610,7 +610,7 @@ fn flags_and_variables_go_over_the_file() {
         let mut command = program();
         command.args(["check-config", "--config"]).arg(&file).args(flags).envs(variables.iter().copied());
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     };
     let shown = check(&[], &[]);
@@ -623,8 +623,8 @@ fn flags_and_variables_go_over_the_file() {
         let mut command = program();
         command.args(["check-config", "--listen", "0.0.0.0:1", "--memory", "anonymous"]);
         let output = command.env("DTA_COLLECTOR_INSECURE", word).output().unwrap();
-        assert_eq!(output.status.success(), open, "{word}: {}", told(&output));
-        assert_eq!(told(&output).contains("WARNING: gRPC on 0.0.0.0:1 WITHOUT TLS"), open, "{word}");
+        assert_eq!(output.status.success(), open, "{word}: {}", stderr(&output));
+        assert_eq!(stderr(&output).contains("WARNING: gRPC on 0.0.0.0:1 WITHOUT TLS"), open, "{word}");
     }
     let shown = check(&[], &[("DTA_COLLECTOR_LISTEN", "127.0.0.1:2"), ("DTA_COLLECTOR_NAME", "b")]);
     assert!(shown.contains("\"127.0.0.1:2\"\n") && shown.contains("/dev/shm/dta-b"), "{shown}");
@@ -648,7 +648,7 @@ fn the_example_configuration_is_good_and_completions_are_there() {
 #[test]
 fn devices_are_listed_or_it_says_how_to_get_them() {
     let output = program().arg("devices").output().unwrap();
-    let error = told(&output);
+    let error = stderr(&output);
     let text = format!("{}{error}", String::from_utf8_lossy(&output.stdout));
     if !cfg!(feature = "verbs") {
         assert_eq!(output.status.code(), Some(1));
@@ -693,13 +693,13 @@ fn server_flags(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_certificate_that_ends_is_told_before_and_one_that_has_ended_does_not_start() {
+fn a_certificate_that_ends_is_warned_of_before_and_one_that_has_ended_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let check = || {
         let mut command = program();
         command.args(["check-config", "--memory", "anonymous"]).args(server_flags(dir.path()));
         let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap() + &told(&output))
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap() + &stderr(&output))
     };
     tls_files(dir.path(), 60);
     let (code, text) = check();
@@ -716,7 +716,7 @@ fn a_certificate_that_ends_is_told_before_and_one_that_has_ended_does_not_start(
     let mut command = program();
     command.args(["serve", "--listen", "127.0.0.1:0", "--soft-port", "0", "--memory", "anonymous"]);
     let output = command.args(server_flags(dir.path())).output().unwrap();
-    assert!(output.status.code() == Some(1) && told(&output).contains("expired"), "{}", told(&output));
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("expired"), "{}", stderr(&output));
 }
 
 /// Time of the processor that a process has had, in ticks of 10 ms (fields 14 and 15 of proc_pid_stat(5)).
@@ -787,9 +787,9 @@ fn a_region_that_is_cut_short_under_a_collector_is_named_before_it_ends() {
         .args(["query", "key-write", FLOW, "--collector", ready["listen"].as_str().unwrap()])
         .output()
         .unwrap();
-    assert_eq!(asked.status.code(), Some(1), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(1), "{}", stderr(&asked));
     let ended = child.wait_with_output().unwrap();
-    let log = told(&ended);
+    let log = stderr(&ended);
     let words = format!("{}: the file was cut short while it was in use", file.display());
     assert_eq!(ended.status.code(), Some(1), "{log}");
     assert!(log.lines().any(|line| line.starts_with(&words)), "{log}");
@@ -802,7 +802,7 @@ fn several_collectors_are_shown_as_one() {
     let both = format!("{},{}", a.address, b.address);
     let ask = |what: &str, more: &[&str]| {
         let output = program().args([what, "--collector", &both]).args(more).output().unwrap();
-        assert!(output.status.success(), "{what}: {}", told(&output));
+        assert!(output.status.success(), "{what}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
     };
     let json = |what| serde_json::from_str::<Value>(&ask(what, &["-o", "json"])).unwrap();
@@ -820,7 +820,7 @@ fn several_collectors_are_shown_as_one() {
     let away = b.address.clone();
     drop(b);
     let output = program().args(["sessions", "--collector", &both]).output().unwrap();
-    assert!(output.status.success() && told(&output).contains(&away), "{}", told(&output));
+    assert!(output.status.success() && stderr(&output).contains(&away), "{}", stderr(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -847,11 +847,11 @@ async fn what_is_known_is_printed_beside_what_is_missing() {
         command.args(&keys).args(more).output().unwrap()
     };
     let output = query(&["-o", "json"]);
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let away = b.address.clone();
     drop(b);
     let output = query(&["-o", "json"]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let known: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     for of_key in &known {
         let key: Key = of_key["key"].as_str().unwrap().parse().unwrap();
@@ -859,13 +859,13 @@ async fn what_is_known_is_printed_beside_what_is_missing() {
     }
     let missing = format!("{} of 16 keys have no answer (", 16 - known.len());
     assert!((1..16).contains(&known.len()), "{known:?}");
-    let said = told(&output);
+    let said = stderr(&output);
     assert!(said.contains(&missing) && said.contains(&format!("{away} does not answer")), "{said}");
     // People see the same.
     let output = query(&[]);
     let table = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), table.lines().count()), (Some(1), 1 + known.len()), "{table}");
-    assert!(told(&output).contains(&missing), "{}", told(&output));
+    assert!(stderr(&output).contains(&missing), "{}", stderr(&output));
 }
 
 #[test]

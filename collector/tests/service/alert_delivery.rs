@@ -288,8 +288,8 @@ async fn what_two_collectors_of_a_cluster_find_is_sent_once_whichever_of_them_di
     // What was not noted when the first one died comes again.
     bodies.dedup_by(|a, b| a["id"] == b["id"]);
     wait_for_answer(&second, &["firing", "resolved"]).await;
-    let told: Vec<_> = bodies.iter().map(|body| (&body["collector"], &body["alert"]["state"])).collect();
-    assert_eq!(told, [(&"a".into(), &"firing".into()), (&"b".into(), &"resolved".into())]);
+    let states: Vec<_> = bodies.iter().map(|body| (&body["collector"], &body["alert"]["state"])).collect();
+    assert_eq!(states, [(&"a".into(), &"firing".into()), (&"b".into(), &"resolved".into())]);
     let ids: Vec<_> = bodies.iter().map(|body| body["id"].as_str().unwrap()).collect();
     assert!(ids[0].starts_with("cluster-") && ids[0] != ids[1], "{ids:?}");
 }

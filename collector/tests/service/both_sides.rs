@@ -249,8 +249,8 @@ async fn every_side_refuses_in_the_same_words() {
         ("events", Code::InvalidArgument, "is for append; stores for key-write are here: flows"),
     ] {
         let values = async |ask: &dyn Ask| ask.key_write(store, &keys([1]), Policy::First, 0).await;
-        let told = sides.refusal(values).await;
-        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+        let refused = sides.refusal(values).await;
+        assert!(refused.0 == code && refused.1.contains(words), "{refused:?}");
     }
     // Each question has its own store.
     let key_write = |policy, at_least| QuestionKind::KeyWrite { policy, at_least };
@@ -258,13 +258,15 @@ async fn every_side_refuses_in_the_same_words() {
         let question = Question::now(store, vec![key(1); count], kind);
         sides.refusal(async |ask| ask.query_keys(question.clone()).await).await
     };
-    let told = [
+    let refusals = [
         ask("flows", 0, QuestionKind::Postcarding).await,
         ask("flows", 0, QuestionKind::KeyIncrement).await,
         ask("flows", 0, QuestionKind::SketchMerge { epoch: EPOCH }).await,
         sides.refusal(async |ask| followed(ask.tail_list(tail("flows", 0)).await).await).await,
     ];
-    for ((code, words), kind) in told.iter().zip(["postcarding", "key-increment", "sketch-merge", "append"]) {
+    for ((code, words), kind) in
+        refusals.iter().zip(["postcarding", "key-increment", "sketch-merge", "append"])
+    {
         assert!(*code == Code::InvalidArgument && words.contains(kind), "{code} {words}");
     }
 
@@ -274,27 +276,27 @@ async fn every_side_refuses_in_the_same_words() {
         (1, key_write(Policy::AtLeast, 3), "ask for 1 to 2"),
         (1, key_write(Policy::AtLeast, 0), "ask for 1 to 2"),
     ] {
-        let told = ask("", count, kind).await;
-        assert!(told.0 == Code::InvalidArgument && told.1.contains(words), "{told:?}");
+        let refused = ask("", count, kind).await;
+        assert!(refused.0 == Code::InvalidArgument && refused.1.contains(words), "{refused:?}");
     }
     let then = Moment::from(1_700_000_000_000);
     let question = Question { at: then, ..Question::now("flows", keys([1]), key_write(Policy::First, 0)) };
-    let told = sides.refusal(async |ask| ask.query_keys(question.clone()).await).await;
-    assert!(told.0 == Code::Unimplemented && told.1.contains("no history"), "{told:?}");
+    let refused = sides.refusal(async |ask| ask.query_keys(question.clone()).await).await;
+    assert!(refused.0 == Code::Unimplemented && refused.1.contains("no history"), "{refused:?}");
     for (store, code, words) in [
         ("flows", Code::Unimplemented, "no history"),
         ("events", Code::Unimplemented, "no history"),
         ("nowhere", Code::NotFound, "events (append)"),
     ] {
         let request = EpochsRequest { store: store.into(), ..EpochsRequest::default() };
-        let told = sides.refusal(async |ask| ask.fetch_epochs(request.clone()).await).await;
-        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+        let refused = sides.refusal(async |ask| ask.fetch_epochs(request.clone()).await).await;
+        assert!(refused.0 == code && refused.1.contains(words), "{refused:?}");
     }
     for (store, kind) in [("flows", KEY_WRITE), ("bytes", QuestionKind::KeyIncrement)] {
         let series = Question::now(store, keys([1]), kind);
-        let told =
+        let refused =
             sides.refusal(async |ask| ask.query_keys_in_span(series.clone(), Span::default()).await).await;
-        assert!(told.0 == Code::Unimplemented && told.1.contains("no history"), "{told:?}");
+        assert!(refused.0 == Code::Unimplemented && refused.1.contains("no history"), "{refused:?}");
     }
 
     for (request, code, words) in [
@@ -304,8 +306,8 @@ async fn every_side_refuses_in_the_same_words() {
         (read("flows", (1 << 16) - 1, 2), Code::OutOfRange, "2 bytes at offset 65535"),
         (read("flows", u64::MAX, 16), Code::OutOfRange, "65536 bytes"),
     ] {
-        let told = sides.refusal(async |ask| ask.read_memory(request.clone()).await).await;
-        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+        let refused = sides.refusal(async |ask| ask.read_memory(request.clone()).await).await;
+        assert!(refused.0 == code && refused.1.contains(words), "{refused:?}");
     }
 
     for (request, code, words) in [
@@ -313,8 +315,8 @@ async fn every_side_refuses_in_the_same_words() {
         (tail("events", 4), Code::InvalidArgument, "there is no list 4: store \"events\" has lists 0 to 3"),
         (tail("", u32::MAX), Code::InvalidArgument, "store \"events\" has lists 0 to 3"),
     ] {
-        let told = sides.refusal(async |ask| followed(ask.tail_list(request.clone()).await).await).await;
-        assert!(told.0 == code && told.1.contains(words), "{told:?}");
+        let refused = sides.refusal(async |ask| followed(ask.tail_list(request.clone()).await).await).await;
+        assert!(refused.0 == code && refused.1.contains(words), "{refused:?}");
     }
     sides.server.shut_down().await.unwrap();
 }
@@ -344,26 +346,26 @@ async fn every_side_follows_lists_in_the_same_way() {
         TailRequest { store: "events".into(), list: 1, until_caught_up: true, ..Default::default() };
 
     let oldest = TailRequest { from_start: true, ..request.clone() };
-    let told = sides.ask(async |ask| followed(ask.tail_list(oldest.clone()).await).await).await.unwrap();
+    let answer = sides.ask(async |ask| followed(ask.tail_list(oldest.clone()).await).await).await.unwrap();
     // The oldest is batch 26, for 90 never came to its place; where 95 is damaged, nobody can tell that 31 is
     // gone.
-    let gaps = (told.overwritten_batches, told.missing_batches, told.damaged_batches);
-    assert_eq!((gaps, told.sequence), ((9, 1, 2), 100), "{told:?}");
-    assert_eq!(told.entries[0][..], 26u32.to_be_bytes());
-    assert_eq!(told.entries.last().unwrap()[..], 100u32.to_be_bytes());
+    let gaps = (answer.overwritten_batches, answer.missing_batches, answer.damaged_batches);
+    assert_eq!((gaps, answer.sequence), ((9, 1, 2), 100), "{answer:?}");
+    assert_eq!(answer.entries[0][..], 26u32.to_be_bytes());
+    assert_eq!(answer.entries.last().unwrap()[..], 100u32.to_be_bytes());
 
     let first = TailRequest { from_sequence: 1, ..request.clone() };
-    let told = sides.ask(async |ask| followed(ask.tail_list(first.clone()).await).await).await.unwrap();
-    assert_eq!(told.sequence, 100);
-    assert!(told.overwritten_batches >= 25, "{told:?}");
+    let answer = sides.ask(async |ask| followed(ask.tail_list(first.clone()).await).await).await.unwrap();
+    assert_eq!(answer.sequence, 100);
+    assert!(answer.overwritten_batches >= 25, "{answer:?}");
 
     let next = request.clone();
-    let told = sides.ask(async |ask| followed(ask.tail_list(next.clone()).await).await).await.unwrap();
-    assert_eq!(told, TailResponse::default());
+    let answer = sides.ask(async |ask| followed(ask.tail_list(next.clone()).await).await).await.unwrap();
+    assert_eq!(answer, TailResponse::default());
 
     let torn = TailRequest { list: 2, from_start: true, ..request.clone() };
-    let told = sides.ask(async |ask| followed(ask.tail_list(torn.clone()).await).await).await.unwrap();
-    assert_eq!(told, TailResponse { damaged_batches: RING, ..TailResponse::default() });
+    let answer = sides.ask(async |ask| followed(ask.tail_list(torn.clone()).await).await).await.unwrap();
+    assert_eq!(answer, TailResponse { damaged_batches: RING, ..TailResponse::default() });
 
     // Those that wait are there when the call returns, and are given what is written after it.
     let waiting = TailRequest { until_caught_up: false, ..request };
@@ -488,8 +490,8 @@ async fn files_of_a_collector_that_has_ended_answer() {
     let files = Memory::open(sides.directory.path()).unwrap();
     assert_eq!(files.key_write("", &keys, Policy::First, 0).await.unwrap(), before);
     let empty = tempfile::tempdir().unwrap();
-    let told = Memory::open(empty.path()).map(drop).unwrap_err().to_string();
-    assert!(told.contains("no region file") && told.contains("`memory` directory"), "{told}");
-    let told = Memory::open(&empty.path().join("none")).map(drop).unwrap_err().to_string();
-    assert!(told.contains("cannot read the memory directory"), "{told}");
+    let error = Memory::open(empty.path()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("no region file") && error.contains("`memory` directory"), "{error}");
+    let error = Memory::open(&empty.path().join("none")).map(drop).unwrap_err().to_string();
+    assert!(error.contains("cannot read the memory directory"), "{error}");
 }

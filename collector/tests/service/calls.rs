@@ -54,23 +54,23 @@ async fn key_write() {
     let both = client.key_write("flows", &keys[..1], Policy::AtLeast, 2).await.unwrap();
     assert!(both[0].value.is_some());
 
-    let (code, told) = status(client.key_write("flows", &keys, Policy::AtLeast, 3).await);
-    assert!(code == Code::InvalidArgument && told.contains("ask for 1 to 2"), "{told}");
-    let (code, told) = status(client.key_write("events", &keys, Policy::First, 0).await);
-    assert!(code == Code::InvalidArgument && told.contains("flows"), "{told}");
-    let (code, told) = status(client.key_write("nowhere", &keys, Policy::First, 0).await);
-    assert!(code == Code::NotFound && told.contains("flows (key-write)"), "{told}");
+    let (code, message) = status(client.key_write("flows", &keys, Policy::AtLeast, 3).await);
+    assert!(code == Code::InvalidArgument && message.contains("ask for 1 to 2"), "{message}");
+    let (code, message) = status(client.key_write("events", &keys, Policy::First, 0).await);
+    assert!(code == Code::InvalidArgument && message.contains("flows"), "{message}");
+    let (code, message) = status(client.key_write("nowhere", &keys, Policy::First, 0).await);
+    assert!(code == Code::NotFound && message.contains("flows (key-write)"), "{message}");
     let too_many = vec![key(1); MAX_KEYS + 1];
     let question = Question::now("", too_many, QuestionKind::KeyIncrement);
-    let (code, told) = status(client.query_keys(question).await);
-    assert!(code == Code::InvalidArgument && told.contains("ask in several"), "{told}");
+    let (code, message) = status(client.query_keys(question).await);
+    assert!(code == Code::InvalidArgument && message.contains("ask in several"), "{message}");
     // What no client of ours sends.
     let mut raw = CollectorClient::connect(format!("http://{}", server.listen)).await.unwrap();
     for (keys, policy, words) in [(vec![vec![1, 2, 3]], 0, "3 bytes"), (vec![], 77, "policy 77")] {
         let of = query_request::Of::KeyWrite(control::KeyWriteQuery { policy, at_least: 0 });
         let request = control::QueryRequest { keys, of: Some(of), ..Default::default() };
-        let told = raw.query(request).await.unwrap_err();
-        assert!(told.code() == Code::InvalidArgument && told.message().contains(words), "{told}");
+        let refused = raw.query(request).await.unwrap_err();
+        assert!(refused.code() == Code::InvalidArgument && refused.message().contains(words), "{refused}");
     }
     server.shut_down().await.unwrap();
 }
@@ -100,7 +100,7 @@ async fn long_queries_are_split_and_stay_below_the_limit_of_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn partial_paths_are_told_as_partial() {
+async fn partial_paths_are_answered_as_partial() {
     let (server, client) = start(&config()).await;
     let mut path = layout::postcarding::PostcardPath { length: 5, ..Default::default() };
     path.set(0, 10);
@@ -262,19 +262,19 @@ async fn tail_follows_what_is_written() {
     };
     tokio::time::timeout(Duration::from_secs(60), read).await.expect("it ends");
     assert_eq!((entries, overwritten), (3 * 2009, u64::from(u32::MAX) - 3_000_000_000 + 1));
-    let (code, told) = status(client.tail_list(control::TailRequest { list: 16, ..tail_request() }).await);
-    assert!(code == Code::InvalidArgument && told.contains("lists 0 to 15"), "{told}");
+    let (code, message) = status(client.tail_list(control::TailRequest { list: 16, ..tail_request() }).await);
+    assert!(code == Code::InvalidArgument && message.contains("lists 0 to 15"), "{message}");
     let (code, _) =
         status(client.tail_list(control::TailRequest { store: "flows".into(), ..tail_request() }).await);
     assert_eq!(code, Code::InvalidArgument);
     // A stream that waits does not keep the collector from ending.
     tokio::time::timeout(Duration::from_secs(60), server.shut_down()).await.unwrap().unwrap();
-    let (code, told) = status(old.next_message().await);
-    assert!(code == Code::Unavailable && told.contains("again later"), "{told}");
+    let (code, message) = status(old.next_message().await);
+    assert!(code == Code::Unavailable && message.contains("again later"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_tail_is_told_what_it_missed() {
+async fn what_a_slow_tail_missed_is_counted() {
     let (server, client) = start(&config()).await;
     (1..=5000).for_each(|s| write_batch(&server, s));
     let mut tail =
@@ -302,12 +302,12 @@ async fn stores_memory_and_statistics() {
     let at = layout::key_write::slot_offset(hash::key_slots(&key(1), 2, 1 << 20)[0], 12);
     let read = client.read_memory(bytes(at, 16)).await.unwrap();
     assert_eq!(read.data[4..], [7; 12]);
-    let (code, told) = status(client.read_memory(bytes(16 << 20, 1)).await);
-    assert!(code == Code::OutOfRange && told.contains("16777216 bytes"), "{told}");
+    let (code, message) = status(client.read_memory(bytes(16 << 20, 1)).await);
+    assert!(code == Code::OutOfRange && message.contains("16777216 bytes"), "{message}");
     let (code, _) = status(client.read_memory(bytes(u64::MAX, 16)).await);
     assert_eq!(code, Code::OutOfRange);
-    let (code, told) = status(client.read_memory(bytes(0, MAX_READ + 1)).await);
-    assert!(code == Code::InvalidArgument && told.contains("read in several"), "{told}");
+    let (code, message) = status(client.read_memory(bytes(0, MAX_READ + 1)).await);
+    assert!(code == Code::InvalidArgument && message.contains("read in several"), "{message}");
 
     client.key_write("", &[key(1), key(999_999)], Policy::First, 0).await.unwrap();
     let nodes = client.statistics().await.unwrap();
@@ -364,16 +364,16 @@ async fn sessions() {
     let renewed = client.renew_session(renew(session.generation, vec![node.clone()])).await.unwrap();
     assert_eq!(renewed.generation, session.generation);
     let nodes = client.statistics().await.unwrap();
-    let told = nodes.iter().find(|n| n.node == "translator/t").unwrap();
-    assert_eq!((told.session.as_str(), told.counters[0].value), ("t", 42));
-    assert_eq!(told.time_us, 77_000_001, "the translator's own clock");
+    let translator = nodes.iter().find(|n| n.node == "translator/t").unwrap();
+    assert_eq!((translator.session.as_str(), translator.counters[0].value), ("t", 42));
+    assert_eq!(translator.time_us, 77_000_001, "the translator's own clock");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
     for own in nodes.iter().filter(|n| n.session.is_empty()) {
         assert!(now.abs_diff(own.time_us) < 60_000_000, "{own:?}");
     }
 
-    let (code, told) = status(client.open_session(open_request("u", 60)).await);
-    assert!(code == Code::FailedPrecondition && told.contains("\"t\""), "{told}");
+    let (code, message) = status(client.open_session(open_request("u", 60)).await);
+    assert!(code == Code::FailedPrecondition && message.contains("\"t\""), "{message}");
     let (code, _) = status(client.renew_session(renew(session.generation + 1, vec![])).await);
     assert_eq!(code, Code::Aborted);
     let bad = control::NodeStatistics { node: "two words".into(), ..Default::default() };
@@ -417,7 +417,7 @@ async fn a_session_that_cannot_be_written_down_is_to_be_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_open_is_told_what_is_wrong_with_it() {
+async fn a_bad_open_is_refused_with_what_is_wrong_with_it() {
     let (server, mut client) = start(&config()).await;
     type Change = fn(&mut control::OpenSessionRequest);
     let cases: [(Change, &str); 9] = [
@@ -437,8 +437,8 @@ async fn a_bad_open_is_told_what_is_wrong_with_it() {
     for (change, wanted) in cases {
         let mut request = open_request("t", 50);
         change(&mut request);
-        let (code, told) = status(client.open_session(request).await);
-        assert!(code == Code::InvalidArgument && told.contains(wanted), "{told}");
+        let (code, message) = status(client.open_session(request).await);
+        assert!(code == Code::InvalidArgument && message.contains(wanted), "{message}");
     }
     server.shut_down().await.unwrap();
 }
@@ -458,18 +458,18 @@ async fn stores_in_files_are_joined_to_huge_pages_after_the_start_and_say_so() {
     // Then again with memory that a store gets later. 4 MiB of data after 2 MiB of header.
     for _ in 0..2 {
         let until = Instant::now() + Duration::from_secs(60);
-        let told = loop {
-            let told = client.fetch_stores().await.unwrap()[0].memory.clone();
-            if told != "4 KiB pages" || !can || Instant::now() > until {
-                break told;
+        let pages = loop {
+            let pages = client.fetch_stores().await.unwrap()[0].memory.clone();
+            if pages != "4 KiB pages" || !can || Instant::now() > until {
+                break pages;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         match can {
-            true => assert!(told.starts_with("2 MiB pages: ") && told.ends_with(" of 3"), "{told}"),
+            true => assert!(pages.starts_with("2 MiB pages: ") && pages.ends_with(" of 3"), "{pages}"),
             // Without memory for huge pages, some may be joined all the same.
             false if refused.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::OutOfMemory) => {}
-            false => assert_eq!(told, "4 KiB pages"),
+            false => assert_eq!(pages, "4 KiB pages"),
         }
         server.stores().replace_memory(server.stores().successor("flows").unwrap(), false).unwrap();
     }
@@ -495,13 +495,13 @@ async fn a_history_folder_has_one_collector() {
     let (server, _client) = start(&config).await;
     // Also one of the same name: with anonymous memory, nothing else keeps them apart.
     for second in [&config, &other] {
-        let told = refusal(second).await;
+        let error = refusal(second).await;
         let uses = format!("collector collector uses the history folder {}; stop it, or", folder.display());
-        assert!(told.starts_with(&uses), "{told}");
+        assert!(error.starts_with(&uses), "{error}");
     }
     server.shut_down().await.unwrap();
-    let told = refusal(&other).await;
-    assert!(told.contains("belongs to collector collector, and this is collector other"), "{told}");
+    let error = refusal(&other).await;
+    assert!(error.contains("belongs to collector collector, and this is collector other"), "{error}");
     let (server, _client) = start(&config).await;
     server.shut_down().await.unwrap();
 }
@@ -535,13 +535,13 @@ async fn a_restarted_collector_serves_what_was_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_in_use_is_told() {
+async fn a_port_in_use_is_named_in_the_error() {
     let (server, _client) = start(&config()).await;
     let mut second = config();
     second.listen = server.listen;
     let Err(error) = RunningCollector::start(&second).await else { panic!("two on one port") };
-    let told = error.to_string();
-    assert!(told.contains(&server.listen.to_string()) && told.contains("--listen"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains(&server.listen.to_string()) && message.contains("--listen"), "{message}");
     let mut third = config();
     third.soft.port = server.device.endpoint.port;
     let Err(error) = RunningCollector::start(&third).await else { panic!("two NICs on one port") };
@@ -554,25 +554,25 @@ async fn a_device_that_needs_verbs_says_how_to_get_them() {
     let Err(error) = RunningCollector::start(&Config { device: "mlx5_0".into(), ..config() }).await else {
         panic!("no device")
     };
-    let told = error.to_string();
+    let message = error.to_string();
     if cfg!(feature = "verbs") {
         // The library then says whether the kernel has no RDMA at all, or other devices.
-        assert!(told.contains("modprobe ib_uverbs") || told.contains("mlx5_0"), "{told}");
+        assert!(message.contains("modprobe ib_uverbs") || message.contains("mlx5_0"), "{message}");
     } else {
-        assert!(told.contains("--features dta-collector/verbs"), "{told}");
+        assert!(message.contains("--features dta-collector/verbs"), "{message}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_told_with_a_cure() {
+async fn nobody_there_is_reported_with_a_cure() {
     for (address, wanted) in
         [("localhost", "no port"), ("https://127.0.0.1:1", "--ca"), ("ftp://127.0.0.1:1", "neither")]
     {
-        let told =
+        let error =
             RemoteCollector::connect(&ClientOptions::without_tls(address)).await.unwrap_err().to_string();
-        assert!(told.contains(wanted), "{told}");
+        assert!(error.contains(wanted), "{error}");
     }
     let options = ClientOptions::without_tls("http://127.0.0.1:1");
-    let told = RemoteCollector::connect(&options).await.unwrap_err().to_string();
-    assert!(told.contains("127.0.0.1:1") && told.contains("dta-collector serve"), "{told}");
+    let error = RemoteCollector::connect(&options).await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1") && error.contains("dta-collector serve"), "{error}");
 }

@@ -51,13 +51,13 @@ async fn health_is_true_to_life() {
     let request = HealthCheckRequest { service: String::new() };
     let mut watched = HealthClient::new(channel.clone()).watch(request).await.unwrap().into_inner();
     assert_eq!(watched.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-    let (told, stopped) = tokio::join!(watched.message(), server.shut_down());
+    let (message, stopped) = tokio::join!(watched.message(), server.shut_down());
     stopped.unwrap();
-    assert_eq!(told.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(message.unwrap().unwrap().status(), ServingStatus::NotServing);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reflection_tells_services_and_their_messages() {
+async fn reflection_lists_services_and_their_messages() {
     let server = RunningCollector::start(&config()).await.unwrap();
     let mut client = ServerReflectionClient::new(channel(&server).await);
     let ask = |message: MessageRequest| ServerReflectionRequest {

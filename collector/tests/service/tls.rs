@@ -111,8 +111,8 @@ async fn ask(options: &ClientOptions) -> Result<usize, ClientError> {
 }
 
 async fn refusal(options: &ClientOptions) -> String {
-    let told = tokio::time::timeout(Duration::from_secs(60), ask(options)).await.expect("an answer");
-    told.expect_err("must be refused").to_string()
+    let answer = tokio::time::timeout(Duration::from_secs(60), ask(options)).await.expect("an answer");
+    answer.expect_err("must be refused").to_string()
 }
 
 /// When the certificate in use ends, by the metrics, in days from now.
@@ -183,7 +183,7 @@ async fn files_are_read_again_and_bad_ones_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
+async fn a_client_needs_a_certificate_and_a_refusal_says_what_is_wrong() {
     let ground = Ground::new();
     let server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
@@ -195,34 +195,34 @@ async fn a_client_needs_a_certificate_and_is_told_what_is_wrong() {
         options
     };
     let other_ca = file(ground.dir.path(), "other.crt", &authority().pem);
-    let told = refusal(&with(&|tls| tls.ca = other_ca.clone())).await;
-    assert!(told.contains("its certificate") && told.contains("authority that issued it"), "{told}");
-    let told = refusal(&with(&|tls| tls.domain = Some("other.example".into()))).await;
-    assert!(told.contains("\"other.example\"") && told.contains("collector.example"), "{told}");
-    assert!(told.contains("--tls-domain"), "{told}");
-    let told = refusal(&ground.client(&server, &authority().issue(&["client.example"], |_| {}))).await;
-    assert!(told.contains("refuses this client's certificate"), "{told}");
+    let error = refusal(&with(&|tls| tls.ca = other_ca.clone())).await;
+    assert!(error.contains("its certificate") && error.contains("authority that issued it"), "{error}");
+    let error = refusal(&with(&|tls| tls.domain = Some("other.example".into()))).await;
+    assert!(error.contains("\"other.example\"") && error.contains("collector.example"), "{error}");
+    assert!(error.contains("--tls-domain"), "{error}");
+    let error = refusal(&ground.client(&server, &authority().issue(&["client.example"], |_| {}))).await;
+    assert!(error.contains("refuses this client's certificate"), "{error}");
     let expired = ground.client(&server, &ground.ca.issue(&["client.example"], for_days(10, 7)));
-    let told = refusal(&expired).await;
-    assert!(told.contains("expired 3 days ago") && told.contains(".crt"), "{told}");
-    let told = refusal(&with(&|tls| tls.key = ground.tls.key.clone())).await;
-    assert!(told.contains("c.key does not belong to the certificate"), "{told}");
-    let told = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
-    assert!(told.contains("wants TLS") && told.contains("https://"), "{told}");
+    let error = refusal(&expired).await;
+    assert!(error.contains("expired 3 days ago") && error.contains(".crt"), "{error}");
+    let error = refusal(&with(&|tls| tls.key = ground.tls.key.clone())).await;
+    assert!(error.contains("c.key does not belong to the certificate"), "{error}");
+    let error = refusal(&ClientOptions { tls: None, ..good.clone() }).await;
+    assert!(error.contains("wants TLS") && error.contains("https://"), "{error}");
 
     assert_eq!(ask(&good).await.unwrap(), 16, "none of these harmed it");
     server.shut_down().await.unwrap();
 
     // TLS to a collector that has none.
     let plain = RunningCollector::start(&crate::common::config()).await.unwrap();
-    let told = refusal(&ClientOptions { address: plain.listen.to_string(), ..good }).await;
-    assert!(told.contains("does not speak TLS"), "{told}");
+    let error = refusal(&ClientOptions { address: plain.listen.to_string(), ..good }).await;
+    assert!(error.contains("does not speak TLS"), "{error}");
     plain.shut_down().await.unwrap();
 }
 
 /// A server that somebody else runs, or this one when its certificate ended while it ran.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_server_is_told_as_that() {
+async fn an_expired_server_is_named_as_that() {
     let ground = Ground::new();
     let server = RunningCollector::start(&ground.config()).await.unwrap();
     let good = ground.client(&server, &ground.ca.issue(&["client.example"], |_| {}));
@@ -236,8 +236,8 @@ async fn an_expired_server_is_told_as_that() {
         .add_routes(tonic::service::Routes::default())
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
     let serving = tokio::spawn(serve);
-    let told = refusal(&ClientOptions { address, ..good }).await;
-    assert!(told.contains("its certificate expired 3 days ago"), "{told}");
+    let error = refusal(&ClientOptions { address, ..good }).await;
+    assert!(error.contains("its certificate expired 3 days ago"), "{error}");
     serving.abort();
     server.shut_down().await.unwrap();
 }
@@ -256,22 +256,22 @@ async fn files_that_cannot_be_used_are_named() {
         Err(error) => panic!("another error: {error}"),
         Ok(_) => panic!("started with junk"),
     };
-    let told = start(CollectorTlsConfig { cert: dir.join("missing.pem"), ..ground.tls.clone() }).await;
-    assert!(told.contains("missing.pem"), "{told}");
+    let error = start(CollectorTlsConfig { cert: dir.join("missing.pem"), ..ground.tls.clone() }).await;
+    assert!(error.contains("missing.pem"), "{error}");
     for which in 0..3 {
         let mut tls = ground.tls.clone();
         let junk = file(dir, &format!("junk{which}.pem"), "no PEM at all");
         *[&mut tls.cert, &mut tls.key, &mut tls.client_ca][which] = junk;
-        let told = start(tls).await;
-        assert!(told.contains(&format!("junk{which}.pem")) && told.contains("PEM"), "{told}");
+        let error = start(tls).await;
+        assert!(error.contains(&format!("junk{which}.pem")) && error.contains("PEM"), "{error}");
     }
     let (_, other) = ground.ca.issue(&["collector.example"], |_| {});
-    let told = start(CollectorTlsConfig { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
-    assert!(told.contains("other.key does not belong to the certificate"), "{told}");
+    let error = start(CollectorTlsConfig { key: file(dir, "other.key", &other), ..ground.tls.clone() }).await;
+    assert!(error.contains("other.key does not belong to the certificate"), "{error}");
     let (cert, key) = ground.ca.issue(&["collector.example"], for_days(10, 7));
     let (cert, key) = (file(dir, "old.crt", &cert), file(dir, "old.key", &key));
-    let told = start(CollectorTlsConfig { cert, key, ..ground.tls.clone() }).await;
-    assert!(told.contains("old.crt expired 3 days ago"), "{told}");
+    let error = start(CollectorTlsConfig { cert, key, ..ground.tls.clone() }).await;
+    assert!(error.contains("old.crt expired 3 days ago"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -317,8 +317,11 @@ async fn a_certificate_without_names_is_refused() {
     let empty = ground.ca.issue(&[], |p| p.distinguished_name = DistinguishedName::new());
     for certificate in [empty, ground.ca.issue(&[], |_| {})] {
         let options = ground.client(&server, &certificate);
-        let told = refusal(&options).await;
-        assert!(told.contains("no DNS or URI name") && told.contains("subject alternative name"), "{told}");
+        let error = refusal(&options).await;
+        assert!(
+            error.contains("no DNS or URI name") && error.contains("subject alternative name"),
+            "{error}"
+        );
         let mut client = RemoteCollector::connect(&options).await.unwrap();
         let refused = status_of(client.open_session(open_request("t", 50)).await);
         assert_eq!(refused.code(), Code::PermissionDenied);

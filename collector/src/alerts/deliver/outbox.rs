@@ -39,7 +39,7 @@ pub(super) async fn share_findings(board: Arc<AlertBoard>, cluster: ClusterAlert
     }
 }
 
-/// The present alerts for receivers that are told again and again.
+/// The present alerts for receivers that get them again and again.
 pub(super) struct PresentAlerts {
     board: Arc<AlertBoard>,
     newest: watch::Receiver<u64>,

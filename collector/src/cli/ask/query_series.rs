@@ -133,7 +133,12 @@ mod tests {
     use super::*;
 
     /// Epochs of a second each from these moments on; the last one is open if `open` says so.
-    fn told(of: &[(u64, Option<u8>)], open: bool, since: u64, until: u64) -> Vec<(String, bool, Option<u8>)> {
+    fn lines(
+        of: &[(u64, Option<u8>)],
+        open: bool,
+        since: u64,
+        until: u64,
+    ) -> Vec<(String, bool, Option<u8>)> {
         let epoch = |n: usize| Epoch {
             opened: of[n].0,
             flipped_from: if open && n + 1 == of.len() { 0 } else { of[n].0 + 1000 },
@@ -160,7 +165,7 @@ mod tests {
             line("04.000", true, None),
             line("05.000", true, Some(2)),
         ];
-        assert_eq!(told(&of, true, 1500, 0), whole);
+        assert_eq!(lines(&of, true, 1500, 0), whole);
         // The oldest is gone, one in the middle too, and the collector was down at the end.
         let of = [(2000, Some(1)), (4000, Some(1))];
         let with_gaps = [
@@ -170,9 +175,9 @@ mod tests {
             line("04.000", true, Some(1)),
             line("05.000", false, None),
         ];
-        assert_eq!(told(&of, false, 1500, 6000), with_gaps);
-        assert_eq!(told(&of, false, 1500, 5000), with_gaps[..4]);
-        assert_eq!(told(&of, true, 2000, 6000), with_gaps[1..4]);
-        assert_eq!(told(&[], true, 1500, 0), [line("01.500", false, None)]);
+        assert_eq!(lines(&of, false, 1500, 6000), with_gaps);
+        assert_eq!(lines(&of, false, 1500, 5000), with_gaps[..4]);
+        assert_eq!(lines(&of, true, 2000, 6000), with_gaps[1..4]);
+        assert_eq!(lines(&[], true, 1500, 0), [line("01.500", false, None)]);
     }
 }

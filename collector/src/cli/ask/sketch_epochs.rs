@@ -170,9 +170,10 @@ mod tests {
     fn the_newest_complete_epoch_is_taken_and_others_are_named() {
         // Epoch 6 has begun to replace epoch 2; in 5 a reporter is missing from one column.
         let all = epochs([[(4, 2), (4, 2)], [(5, 2), (5, 1)], [(6, 1), (2, 2)], [(3, 2), (3, 2)]]);
-        let told = |epoch: &SketchEpoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
+        let fields =
+            |epoch: &SketchEpoch| (epoch.epoch, epoch.complete, epoch.columns, epoch.complete_columns);
         assert_eq!(
-            all.iter().map(told).collect::<Vec<_>>(),
+            all.iter().map(fields).collect::<Vec<_>>(),
             [(6, false, 1, 0), (5, false, 2, 1), (4, true, 2, 2), (3, true, 2, 2), (2, false, 1, 1)]
         );
         assert_eq!(newest_complete("s", &all).unwrap(), 4);

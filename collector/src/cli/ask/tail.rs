@@ -211,7 +211,11 @@ mod tests {
     }
 
     /// The lines in short, and whether there were entries.
-    async fn told(messages: Vec<TailResponse>, since: u64, until: u64) -> (Vec<String>, CommandStatus) {
+    async fn short_lines(
+        messages: Vec<TailResponse>,
+        since: u64,
+        until: u64,
+    ) -> (Vec<String>, CommandStatus) {
         let mut all = Vec::new();
         let second = |text: &str| text["1970-01-01T00:00:".len()..].trim_end_matches(".000Z").to_owned();
         let line = |line| {
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn past_entries_come_by_epoch_and_what_is_not_kept_not_written_or_absent_is_told_apart() {
+    async fn past_entries_come_by_epoch_and_what_is_not_kept_not_written_or_absent_is_distinguished() {
         // Nothing before second 2 and from 4 to 5; the second epoch has no entries.
         let messages = vec![
             epoch(2000, 3000),
@@ -252,12 +256,12 @@ mod tests {
             r#"{"entry":"63"}"#,
         ];
         let whole = (lines.map(str::to_owned).to_vec(), CommandStatus::Done);
-        assert_eq!(told(messages.clone(), 1000, 0).await, whole);
+        assert_eq!(short_lines(messages.clone(), 1000, 0).await, whole);
         // From within an epoch.
-        assert_eq!(told(messages, 2500, 9000).await.0, lines[1..]);
-        let absent = told(vec![epoch(3000, 4000)], 3100, 3101).await;
+        assert_eq!(short_lines(messages, 2500, 9000).await.0, lines[1..]);
+        let absent = short_lines(vec![epoch(3000, 4000)], 3100, 3101).await;
         assert_eq!(absent, (vec!["epoch 03".to_owned()], CommandStatus::Absent));
-        let ends = told(vec![epoch(3000, 4000)], 3100, 6000).await.0;
+        let ends = short_lines(vec![epoch(3000, 4000)], 3100, 6000).await.0;
         assert_eq!(ends, ["epoch 03", "not kept 04 06"]);
     }
 }

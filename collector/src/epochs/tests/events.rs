@@ -17,7 +17,7 @@ use crate::epochs::typed::{flow_cells, name_cell};
 const NONE: u32 = u32::MAX;
 
 /// A row: list, sequence, place in the batch, cells.
-type Told = (u32, u32, u16, Vec<u8>);
+type RowCells = (u32, u32, u16, Vec<u8>);
 
 /// Writes batches of at most two entries, as a NIC does.
 fn put(store: &Store, list: u32, first: u32, entries: &[[u8; ENTRY_LEN]]) {
@@ -28,7 +28,7 @@ fn put(store: &Store, list: u32, first: u32, entries: &[[u8; ENTRY_LEN]]) {
     }
 }
 
-fn rows(table: &EpochTable) -> Vec<Told> {
+fn rows(table: &EpochTable) -> Vec<RowCells> {
     let mut all = Vec::new();
     for kept in table.kept_epochs().unwrap().iter() {
         let each = |Row { list, sequence, number, bytes }: Row<'_>| {
@@ -174,7 +174,7 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     ];
     // Numbers lie behind three names, three longs and a flow.
     let begin = 48 + 24 + 38;
-    let expected: Vec<Told> = expected
+    let expected: Vec<RowCells> = expected
         .drain(..)
         .map(|((list, number), mut cells, numbers)| {
             for (place, value) in numbers {

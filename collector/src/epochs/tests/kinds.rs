@@ -240,7 +240,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
 }
 
 #[test]
-fn what_the_ring_of_an_open_epoch_no_longer_has_is_told_until_it_is_written() {
+fn what_the_ring_of_an_open_epoch_no_longer_has_is_counted_until_it_is_written() {
     let history = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3600);
     let bench = Bench::start_with(&[events(64)], &MemoryBacking::Anonymous, keep(history.path()), hour);
