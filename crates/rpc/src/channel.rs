@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::ClientTls;
 
-    fn told(server: ServerKind, options: &ClientOptions) -> String {
+    fn refusal(server: ServerKind, options: &ClientOptions) -> String {
         build_endpoint(server, options).expect_err(&options.address).to_string()
     }
 
@@ -133,9 +133,12 @@ mod tests {
                 ("a b:1", "address"),
                 ("127.0.0.1:70000", "address"),
             ] {
-                let told = told(server, &ClientOptions::without_tls(bad));
-                assert!(told.contains(reason), "{told}");
-                assert!(told.contains(&format!("{bad:?}")) && told.contains(&server.to_string()), "{told}");
+                let error = refusal(server, &ClientOptions::without_tls(bad));
+                assert!(error.contains(reason), "{error}");
+                assert!(
+                    error.contains(&format!("{bad:?}")) && error.contains(&server.to_string()),
+                    "{error}"
+                );
             }
         }
     }
@@ -144,8 +147,8 @@ mod tests {
     fn files_of_tls_are_never_left_aside() {
         let tls = ClientTls { ca: "ca".into(), cert: "none.crt".into(), key: "key".into(), domain: None };
         let of = |address: &str| ClientOptions::new(address, Some(tls.clone()));
-        let told_of = |address: &str| told(ServerKind::Collector, &of(address));
-        assert!(told_of("http://127.0.0.1:1").contains("TLS files are given"));
+        let refusal_of = |address: &str| refusal(ServerKind::Collector, &of(address));
+        assert!(refusal_of("http://127.0.0.1:1").contains("TLS files are given"));
         // They are read, which fails here: there are none.
         for address in ["https://127.0.0.1:1", "127.0.0.1:1"] {
             let error = build_endpoint(ServerKind::Collector, &of(address)).unwrap_err();

@@ -26,7 +26,7 @@ pub(crate) fn in_common(epochs: Vec<Option<Epoch>>) -> Option<Epoch> {
     Some(common)
 }
 
-/// One list of what collectors told, by their addresses.
+/// One list of what collectors answered, by their addresses.
 pub(crate) fn merge_epoch_lists(answers: Vec<(&str, EpochsResponse)>) -> EpochsResponse {
     // Nothing is known of some collector's epochs before this moment.
     let older = answers.iter().map(|(_, answer)| answer.older).max().unwrap_or(0);
@@ -83,15 +83,15 @@ mod tests {
                 opened.iter().map(|opened| epoch(*opened, [opened + 60, opened + 60], EpochState::Kept));
             EpochsResponse { epochs: epochs.collect(), older }
         };
-        let told = |answer: &EpochsResponse| {
+        let listed = |answer: &EpochsResponse| {
             answer.epochs.iter().map(|epoch| (epoch.opened, epoch.collector.clone())).collect::<Vec<_>>()
         };
         let both =
             merge_epoch_lists(vec![("a:1", list(&[181, 121], 121)), ("b:1", list(&[180, 120, 60], 60))]);
-        assert_eq!(told(&both), [(181, "a:1".into()), (180, "b:1".into()), (121, "a:1".into())]);
+        assert_eq!(listed(&both), [(181, "a:1".into()), (180, "b:1".into()), (121, "a:1".into())]);
         // What was left out comes with the next answer.
         let rest = merge_epoch_lists(vec![("a:1", list(&[61], 0)), ("b:1", list(&[120, 60], 0))]);
         assert_eq!((both.older, rest.older), (121, 0));
-        assert_eq!(told(&rest), [(120, "b:1".into()), (61, "a:1".into()), (60, "b:1".into())]);
+        assert_eq!(listed(&rest), [(120, "b:1".into()), (61, "a:1".into()), (60, "b:1".into())]);
     }
 }

@@ -146,7 +146,7 @@ impl From<Status> for ClientError {
     }
 }
 
-/// The message of a status. If the transport failed during a call, its reason: only then does TLS 1.3 tell a client
+/// The message of a status. If the transport failed during a call, its reason: only then does a client of TLS 1.3 learn
 /// that it is refused.
 fn of_collector(status: &Status) -> String {
     if is_foreign(status) {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_of_another_kind_is_told() {
+    fn a_server_of_another_kind_is_named_in_the_error() {
         let foreign = Status::unimplemented("");
         assert!(of_collector(&foreign).contains("not a collector's"));
         assert!(of_translator("127.0.0.1:40050", &foreign).contains("127.0.0.1:40050 is not a translator"));

@@ -267,7 +267,7 @@ mod tests {
     type Values = Vec<(u8, Option<u8>)>;
 
     /// When each epoch was opened, and the keys in it with their values.
-    fn told(all: Vec<(usize, QueryAnswers)>) -> Vec<(u64, Values)> {
+    fn merged(all: Vec<(usize, QueryAnswers)>) -> Vec<(u64, Values)> {
         let of_key = |answer: &KeyAnswer| match answer {
             KeyAnswer::KeyWrite(answer) => (answer.key[0], answer.value.as_ref().map(|value| value[0])),
             other => panic!("{other:?}"),
@@ -289,11 +289,11 @@ mod tests {
             of(1, [120_010, 180_010], [Some(3), None]),
         ];
         let both = [(60_010, vec![(1, Some(1)), (2, Some(2))]), (120_010, vec![(1, Some(3)), (2, None)])];
-        assert_eq!(told(all), both);
+        assert_eq!(merged(all), both);
         // Of one collector alone, all are its own.
         let short = vec![of(0, [1000, 1500], [Some(1), None]), of(0, [1500, 2000], [None, Some(2)])];
-        assert_eq!(told(short).len(), 2);
-        assert_eq!(told(Vec::new()), []);
+        assert_eq!(merged(short).len(), 2);
+        assert_eq!(merged(Vec::new()), []);
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
             (85_000, vec![(2, Some(3))]),
             (120_000, vec![(1, None), (2, None)]),
         ];
-        assert_eq!(told(restarted), known);
+        assert_eq!(merged(restarted), known);
         // It started shortly before an epoch ended, and again shortly before the next one did.
         let short = vec![
             of(0, [60_000, 120_000], [Some(1), None]),
@@ -326,6 +326,6 @@ mod tests {
             (120_010, vec![(2, Some(3))]),
             (179_900, vec![(2, Some(4))]),
         ];
-        assert_eq!(told(short), known);
+        assert_eq!(merged(short), known);
     }
 }

@@ -220,7 +220,7 @@ async fn asked(spread: &Spread, store: &str, keys: &[Key]) -> Result<Vec<u8>, St
     Ok(answers.into_iter().map(|answer| answer.value.unwrap()[0]).collect())
 }
 
-async fn told<A>(answer: impl Future<Output = Result<A, ClientError>>) -> String {
+async fn refusal<A>(answer: impl Future<Output = Result<A, ClientError>>) -> String {
     answer.await.err().expect("it is refused").to_string()
 }
 
@@ -238,11 +238,11 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         }
         for (list, number) in [(0, 1), (3, 1), (4, 2), (7, 2)] {
             let request = TailRequest { store: "events".into(), list, ..TailRequest::default() };
-            assert!(told(both.tail_list(request)).await.contains(&format!("{number} was asked")));
+            assert!(refusal(both.tail_list(request)).await.contains(&format!("{number} was asked")));
             let request = EntriesRequest { store: "events".into(), list, ..EntriesRequest::default() };
-            assert!(told(both.stream_entries(request)).await.contains(&format!("{number} was asked")));
+            assert!(refusal(both.stream_entries(request)).await.contains(&format!("{number} was asked")));
         }
-        assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("1 was asked"));
+        assert!(refusal(both.query_sketches("", &keys[..1], 0)).await.contains("1 was asked"));
         let stores = both.fetch_stores().await.unwrap();
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
@@ -292,8 +292,8 @@ async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
         let both = spread(&order);
         assert_eq!(asked(&both, "flows", &keys).await, Ok(vec![2; keys.len()]));
         let list = TailRequest { store: "events".into(), list: 1, ..TailRequest::default() };
-        assert!(told(both.tail_list(list)).await.contains("2 was asked"));
-        assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("2 was asked"));
+        assert!(refusal(both.tail_list(list)).await.contains("2 was asked"));
+        assert!(refusal(both.query_sketches("", &keys[..1], 0)).await.contains("2 was asked"));
     }
     // One that does not say whether it is written to may be.
     let unsaid = fake(1, None);
@@ -361,9 +361,13 @@ async fn in_a_cluster_collectors_come_and_go_and_what_moved_is_asked_of_all() {
     assert_eq!(asked(&cluster, "flows", &keys).await, Ok(others));
     // Counters need all of them.
     becomes(&[of_cluster(2, "0-255"), Fake { is_away: true, ..of_cluster(3, "0-255") }]);
-    assert!(told(cluster.query_counters("counts", &keys)).await.contains("collector at 3:1 does not answer"));
+    assert!(
+        refusal(cluster.query_counters("counts", &keys)).await.contains("collector at 3:1 does not answer")
+    );
     becomes(&[]);
-    assert!(told(cluster.query_counters("counts", &keys)).await.contains("no collector is in the cluster"));
+    assert!(
+        refusal(cluster.query_counters("counts", &keys)).await.contains("no collector is in the cluster")
+    );
 }
 
 #[tokio::test]
@@ -383,37 +387,37 @@ async fn in_a_cluster_the_past_is_asked_of_all_and_in_order() {
     let mut b = of_cluster(2, "0-255", &[180_010, 120_000, 60_000]);
     b.stores.iter_mut().for_each(|store| store.elsewhere = "1:1".into());
     let both = spread(&[a, b.clone()]);
-    let told = both.all_epochs("flows", 0, 0).await.unwrap();
-    let told: Vec<_> = told.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
+    let epochs = both.all_epochs("flows", 0, 0).await.unwrap();
+    let listed: Vec<_> = epochs.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
     let all = [(240_020, "1:1"), (180_010, "2:1"), (180_000, "1:1"), (120_020, "1:1"), (120_000, "2:1")];
-    assert_eq!(told, [all.as_slice(), &[(60_000, "2:1")]].concat());
+    assert_eq!(listed, [all.as_slice(), &[(60_000, "2:1")]].concat());
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
-    let told: Vec<_> = series
+    let answered: Vec<_> = series
         .iter()
         .map(|(epoch, answers)| (epoch.opened, answers[0].value.as_ref().unwrap()[0], answers.len()))
         .collect();
     let all = [(60_000, 2), (120_020, 2), (180_010, 1), (240_020, 1)];
-    assert_eq!(told, all.map(|(opened, number)| (opened, number, keys().len())));
+    assert_eq!(answered, all.map(|(opened, number)| (opened, number, keys().len())));
     let request = EntriesRequest { store: "events".into(), list: 1, ..EntriesRequest::default() };
-    let (mut entries, mut told, mut of) =
+    let (mut entries, mut found, mut of) =
         (both.stream_entries(request.clone()).await.unwrap(), Vec::new(), 0);
     while let Some(message) = entries.next_message().await.unwrap() {
         of = message.epoch.map_or(of, |epoch| epoch.opened);
-        told.extend(message.entries.iter().map(|entry| (of, entry[0])));
+        found.extend(message.entries.iter().map(|entry| (of, entry[0])));
     }
     let all = [(60_000, 2), (120_000, 2), (120_020, 1), (180_000, 1), (180_010, 2), (240_020, 1)];
-    assert_eq!(told, all);
+    assert_eq!(found, all);
     // What one that does not answer has may be missing.
     let some = spread(&[Fake { is_away: true, ..of_cluster(1, "0-255", &[60_000]) }, b]);
     assert!(
-        told_of(some.stream_entries(request).await.map(drop)).contains("collector at 1:1 does not answer")
+        refusal_of(some.stream_entries(request).await.map(drop)).contains("collector at 1:1 does not answer")
     );
     let refused = some.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await;
-    assert!(told_of(refused.map(drop)).contains("collector at 1:1 does not answer"));
+    assert!(refusal_of(refused.map(drop)).contains("collector at 1:1 does not answer"));
 }
 
-fn told_of(answer: Result<(), ClientError>) -> String {
+fn refusal_of(answer: Result<(), ClientError>) -> String {
     answer.unwrap_err().to_string()
 }
 
@@ -435,11 +439,13 @@ async fn what_two_or_none_have_is_refused_in_words() {
     let refused = asked(&both, "flows", &keys).await.unwrap_err();
     assert!(refused.contains("is at 1:1 and at 2:1") && refused.contains("bucket"), "{refused}");
     let list = |list| TailRequest { store: "events".into(), list, ..TailRequest::default() };
-    assert!(told(both.tail_list(list(3))).await.contains("list 3 of store \"events\" is at 1:1 and at 2:1"));
     assert!(
-        told(both.tail_list(list(6))).await.contains("list 6 of store \"events\" is at none of 1:1, 2:1")
+        refusal(both.tail_list(list(3))).await.contains("list 3 of store \"events\" is at 1:1 and at 2:1")
     );
-    assert!(told(both.query_sketches("", &keys[..1], 0)).await.contains("a sketch"));
+    assert!(
+        refusal(both.tail_list(list(6))).await.contains("list 6 of store \"events\" is at none of 1:1, 2:1")
+    );
+    assert!(refusal(both.query_sketches("", &keys[..1], 0)).await.contains("a sketch"));
     let holes = spread(&[fake(1, "0-99", 0, ""), fake(2, "128-255", 4, "1:1")]);
     let refused = asked(&holes, "flows", &keys).await.unwrap_err();
     assert!(refused.contains("at none of 1:1, 2:1") && refused.contains("--collector A,B"), "{refused}");
@@ -448,7 +454,7 @@ async fn what_two_or_none_have_is_refused_in_words() {
     assert!(asked(&both, "events", &keys).await.unwrap_err().contains("append"));
     // An answer that lacks a key is none.
     let whole = spread(&[fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "1:1")]);
-    assert!(told(whole.query_counters("counts", &keys[..1])).await.contains("fewer keys"));
+    assert!(refusal(whole.query_counters("counts", &keys[..1])).await.contains("fewer keys"));
 }
 
 #[tokio::test]
@@ -483,17 +489,17 @@ async fn what_is_known_comes_with_what_is_missing() {
     asked(&all_there, "flows", &keys).await.unwrap();
     // Whether it was away when it was asked what it has, or only when it was asked for the keys.
     for both in [spread(&[a.clone(), b.clone()]), with_members(&all_there, &[a.clone(), b.clone()])] {
-        let told = both.query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
-        assert_eq!(told.unanswered, unknown);
+        let partial = both.query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
+        assert_eq!(partial.unanswered, unknown);
         let expected: Vec<&[u8]> = known.iter().map(|place| &keys[*place].0[..]).collect();
-        assert_eq!(told.answers.of_keys.iter().map(KeyAnswer::key).collect::<Vec<_>>(), expected);
-        let reason = told.reason.unwrap().to_string();
+        assert_eq!(partial.answers.of_keys.iter().map(KeyAnswer::key).collect::<Vec<_>>(), expected);
+        let reason = partial.reason.unwrap().to_string();
         assert!(reason.contains("the collector at 2:1 does not answer"), "{reason}");
         // Who wants all is refused.
         assert!(both.query_keys(Question::now("flows", keys.clone(), kind)).await.is_err());
         let mine: Vec<Key> = known.iter().map(|place| keys[*place]).collect();
-        let told = both.query_known_keys(Question::now("flows", mine, kind)).await.unwrap();
-        assert!(told.unanswered.is_empty() && told.reason.is_none());
+        let partial = both.query_known_keys(Question::now("flows", mine, kind)).await.unwrap();
+        assert!(partial.unanswered.is_empty() && partial.reason.is_none());
     }
     // The same of keys that two of three collectors have: there, both must be away.
     let away = |fake: Fake| Fake { is_away: true, ..fake };
@@ -502,8 +508,9 @@ async fn what_is_known_comes_with_what_is_missing() {
         replica(2, ["100-199", "200-255"]),
         away(replica(3, ["200-255", "0-99"])),
     ];
-    let told = spread(&replicas).query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
-    assert_eq!((told.unanswered, told.reason.is_some()), (known, true));
+    let partial =
+        spread(&replicas).query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
+    assert_eq!((partial.unanswered, partial.reason.is_some()), (known, true));
 }
 
 #[tokio::test]
@@ -527,18 +534,18 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     let a = with(fake(1, "0-127", 0, ""), &[181, 121, 61]);
     let b = with(fake(2, "128-255", 4, ""), &[180, 120, 60, 30]);
     let both = spread(&[a, b.clone()]);
-    let told = both.all_epochs("flows", 0, 0).await.unwrap();
-    let told: Vec<_> = told.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
+    let epochs = both.all_epochs("flows", 0, 0).await.unwrap();
+    let listed: Vec<_> = epochs.iter().map(|epoch| (epoch.opened, epoch.collector.as_str())).collect();
     let of_a = [181, 121, 61].map(|opened| (opened, "1:1"));
     let mut all: Vec<_> = [180, 120, 60, 30].map(|opened| (opened, "2:1")).into_iter().chain(of_a).collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
-    assert_eq!(told, all);
+    assert_eq!(listed, all);
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     let epoch = both.query_keys(Question::now("flows", keys(), kind)).await.unwrap().epoch.unwrap();
     assert_eq!((epoch.opened, epoch.generation), (181, 0));
     // A series has each epoch of each collector once, though both go on with each answer.
     let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
-    let told: Vec<_> = series
+    let answered: Vec<_> = series
         .iter()
         .map(|(epoch, answers)| (epoch.opened, answers[0].value.as_ref().unwrap()[0], answers.len()))
         .collect();
@@ -546,7 +553,7 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     let mut all: Vec<_> = [30, 60, 120, 180].map(|opened| (opened, 2, keys().len() - here)).into();
     all.extend([61, 121, 181].map(|opened| (opened, 1, here)));
     all.sort_unstable();
-    assert_eq!(told, all);
+    assert_eq!(answered, all);
     // One that does not answer may have more of them.
     let away = Fake { is_away: true, ..fake(1, "0-127", 0, "") };
     let refused = spread(&[away, b]).all_epochs("flows", 0, 0).await.unwrap_err();
@@ -568,23 +575,23 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
     let keys = keys();
     let (late, early) = (replica(2, ["0-127", "128-255"]), replica(1, ["128-255", "0-127"]));
     let both = spread(&[late.clone(), early.clone()]);
-    let told_of = async |all: &Spread, policy, at_least| {
+    let common_answer = async |all: &Spread, policy, at_least| {
         let answers = all.key_write("flows", &keys, policy, at_least).await.unwrap();
         assert_eq!(answers.len(), keys.len());
         assert!(answers.iter().zip(&keys).all(|(answer, key)| answer.key == key.0));
-        let told = |answer: &KeyWriteAnswer| {
+        let fields = |answer: &KeyWriteAnswer| {
             (answer.value.clone(), answer.agreeing, answer.differing, answer.copies)
         };
-        assert!(answers.iter().all(|answer| told(answer) == told(&answers[0])), "{answers:?}");
-        told(&answers[0])
+        assert!(answers.iter().all(|answer| fields(answer) == fields(&answers[0])), "{answers:?}");
+        fields(&answers[0])
     };
     // They differ: the one that started first comes first.
-    assert_eq!(told_of(&both, Policy::First, 0).await, (Some(vec![1]), 1, 1, 2));
-    assert_eq!(told_of(&both, Policy::Plurality, 0).await, (Some(vec![1]), 1, 1, 2));
-    assert_eq!(told_of(&both, Policy::AtLeast, 2).await, (None, 1, 1, 2));
-    assert_eq!(told_of(&both, Policy::AtLeast, 1).await, (Some(vec![1]), 1, 1, 2));
+    assert_eq!(common_answer(&both, Policy::First, 0).await, (Some(vec![1]), 1, 1, 2));
+    assert_eq!(common_answer(&both, Policy::Plurality, 0).await, (Some(vec![1]), 1, 1, 2));
+    assert_eq!(common_answer(&both, Policy::AtLeast, 2).await, (None, 1, 1, 2));
+    assert_eq!(common_answer(&both, Policy::AtLeast, 1).await, (Some(vec![1]), 1, 1, 2));
     for wrong in [0, 3] {
-        let refused = told(both.key_write("flows", &keys, Policy::AtLeast, wrong)).await;
+        let refused = refusal(both.key_write("flows", &keys, Policy::AtLeast, wrong)).await;
         assert!(refused.contains(&format!("`at_least` is {wrong}")), "{refused}");
     }
     assert!(both.unreachable_addresses().is_empty());
@@ -599,14 +606,14 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
             true => spread(&members),
         };
         for _ in 0..3 {
-            assert_eq!(told_of(&all, Policy::First, 0).await, (Some(vec![2]), 1, 0, 1));
+            assert_eq!(common_answer(&all, Policy::First, 0).await, (Some(vec![2]), 1, 0, 1));
             assert_eq!(all.unreachable_addresses(), ["1:1"]);
         }
     }
     // It was asked what it has once, by the one that found it away.
     assert_eq!(asked() - before, 1);
     let nobody = spread(&[Fake { is_away: true, ..late }, gone.clone()]);
-    assert!(told(nobody.key_write("flows", &keys, Policy::First, 0)).await.contains("does not answer"));
+    assert!(refusal(nobody.key_write("flows", &keys, Policy::First, 0)).await.contains("does not answer"));
 }
 
 #[tokio::test]
@@ -620,8 +627,8 @@ async fn of_a_moment_fewer_may_be_away_than_have_each_key() {
             member(2, ["100-199", "200-255"], b),
             member(3, ["200-255", "0-99"], c),
         ];
-        let told = spread(&members).at_moment(moment).key_write("flows", &keys, Policy::First, 0).await;
-        told.map(|answers| answers.len()).map_err(|error| error.to_string())
+        let answered = spread(&members).at_moment(moment).key_write("flows", &keys, Policy::First, 0).await;
+        answered.map(|answers| answers.len()).map_err(|error| error.to_string())
     };
     assert_eq!(asked([false; 3]).await, Ok(keys.len()));
     assert_eq!(asked([true, false, false]).await, Ok(keys.len()));

@@ -33,7 +33,7 @@ pub use question::{
 /// A source of answers: `Box<dyn Ask>` stands for any.
 ///
 /// # Errors
-/// A refusal is a [`ClientError::Status`] everywhere: its code tells a program what to do next, its message a person.
+/// A refusal is a [`ClientError::Status`] everywhere: its code says to a program what to do next, its message to a person.
 /// `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = this store cannot answer the question;
 /// `FAILED_PRECONDITION` = another collector has it, whose address is given; `OUT_OF_RANGE` = bytes beyond the
 /// store's end, or a moment of which nothing is kept; `RESOURCE_EXHAUSTED` = too many lists are being followed; `UNAVAILABLE` = the collector is shutting

@@ -298,7 +298,7 @@ async fn negotiate_tls(
     })
 }
 
-/// Tells a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with
+/// Says to a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with
 /// INADEQUATE_SECURITY (RFC 9113 sections 6.5, 6.8 and 7).
 async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];

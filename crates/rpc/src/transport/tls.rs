@@ -351,10 +351,10 @@ mod tests {
     fn a_certificate_serves_from_its_first_day_to_its_last() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = pair(dir.path(), 20_000, 20_090);
-        let told = load(&cert, &key, day(20_093)).unwrap_err().to_string();
-        assert!(told.contains("20000-20090.crt expired 3 days ago"), "{told}");
-        let told = load(&cert, &key, day(19_999)).unwrap_err().to_string();
-        assert!(told.contains("only in 1 day:"), "{told}");
+        let error = load(&cert, &key, day(20_093)).unwrap_err().to_string();
+        assert!(error.contains("20000-20090.crt expired 3 days ago"), "{error}");
+        let error = load(&cert, &key, day(19_999)).unwrap_err().to_string();
+        assert!(error.contains("only in 1 day:"), "{error}");
 
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;
         assert_eq!(validity.ends_soon(day(20_059)), None);
@@ -382,22 +382,23 @@ mod tests {
             exposure_warnings(listen.parse().unwrap(), mode.map(|_| &files), "get keys to memory")
         };
         for listen in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
-            let told = format!("gRPC on {listen} WITHOUT TLS: anyone who reaches it can get keys to memory");
-            assert_eq!(warnings(listen, None), [told]);
+            let expected =
+                format!("gRPC on {listen} WITHOUT TLS: anyone who reaches it can get keys to memory");
+            assert_eq!(warnings(listen, None), [expected]);
             assert_eq!(warnings(listen, Some(0o600)), [""; 0]);
         }
         assert_eq!(warnings("127.0.0.1:1", None), [""; 0]);
-        for (mode, is_told) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
-            let told = warnings("127.0.0.1:1", Some(mode));
-            assert_eq!(told.len(), usize::from(is_told), "{mode:o}: {told:?}");
-            assert!(told.iter().all(|told| {
-                told.contains(&format!(".key can be read by everybody on this machine (mode {mode:04o})"))
+        for (mode, is_warned) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+            let warned = warnings("127.0.0.1:1", Some(mode));
+            assert_eq!(warned.len(), usize::from(is_warned), "{mode:o}: {warned:?}");
+            assert!(warned.iter().all(|warning| {
+                warning.contains(&format!(".key can be read by everybody on this machine (mode {mode:04o})"))
             }));
         }
     }
 
     #[test]
-    fn a_client_is_told_of_a_readable_key_and_of_the_end_of_its_certificate() {
+    fn a_client_is_warned_of_a_readable_key_and_of_the_end_of_its_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = pair(dir.path(), 20_000, 20_090);
         let files = ClientTls { ca: cert.clone(), cert, key, domain: None };
@@ -406,9 +407,9 @@ mod tests {
             client_warnings(&files, at)
         };
         assert_eq!(warnings(0o600, day(20_001)), [""; 0]);
-        let told = warnings(0o644, day(20_088));
-        assert!(told[0].contains("can be read by everybody on this machine (mode 0644)"), "{told:?}");
-        assert!(told[1].contains("20000-20090.crt expires in 2 days"), "{told:?}");
+        let warned = warnings(0o644, day(20_088));
+        assert!(warned[0].contains("can be read by everybody on this machine (mode 0644)"), "{warned:?}");
+        assert!(warned[1].contains("20000-20090.crt expires in 2 days"), "{warned:?}");
     }
 
     #[test]
@@ -416,13 +417,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = pair(dir.path(), 20_000, 20_090);
         let (_, other) = pair(dir.path(), 20_000, 20_091);
-        let told = load(&cert, &other, day(20_001)).unwrap_err();
-        assert!(told.to_string().contains("does not belong to the certificate"), "{told}");
-        let told = load(&key, &key, day(20_001)).unwrap_err().to_string();
-        assert!(told.contains("20000-20090.key") && told.contains("no certificate"), "{told}");
-        let told = load(&cert, &cert, day(20_001)).unwrap_err().to_string();
-        assert!(told.contains("TLS key") && told.contains("PEM"), "{told}");
-        let told = load(&dir.path().join("none"), &key, day(20_001)).unwrap_err().to_string();
-        assert!(told.contains("none") && told.contains("No such file"), "{told}");
+        let error = load(&cert, &other, day(20_001)).unwrap_err();
+        assert!(error.to_string().contains("does not belong to the certificate"), "{error}");
+        let error = load(&key, &key, day(20_001)).unwrap_err().to_string();
+        assert!(error.contains("20000-20090.key") && error.contains("no certificate"), "{error}");
+        let error = load(&cert, &cert, day(20_001)).unwrap_err().to_string();
+        assert!(error.contains("TLS key") && error.contains("PEM"), "{error}");
+        let error = load(&dir.path().join("none"), &key, day(20_001)).unwrap_err().to_string();
+        assert!(error.contains("none") && error.contains("No such file"), "{error}");
     }
 }
