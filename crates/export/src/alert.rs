@@ -101,7 +101,7 @@ impl AlertMessage {
 #[derive(Debug)]
 pub struct ExportedAlert {
     pub message: AlertMessage,
-    /// Told when the message is in the spool.
+    /// Signalled when the message is in the spool.
     pub spooled: oneshot::Sender<()>,
 }
 

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_key() {
+    fn what_is_wrong_is_refused_with_its_line_and_key() {
         let long = format!("[switch.1]\nname = \"{}\"", "x".repeat(41));
         for (text, wanted) in [
             (

@@ -88,7 +88,7 @@ struct NetworkIndex {
     databases: Vec<Reader<Vec<u8>>>,
 }
 
-/// What tells one state of a file from another; `None` = it cannot be looked at.
+/// What distinguishes one state of a file from another; `None` = it cannot be looked at.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 impl Networks {
@@ -323,7 +323,7 @@ mod tests {
 
     const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 
-    fn told(networks: &Networks, address: &str) -> String {
+    fn description(networks: &Networks, address: &str) -> String {
         let network = networks.find_network(address.parse().unwrap());
         describe_network(network.name.as_deref(), network.asn).unwrap_or_default()
     }
@@ -350,11 +350,11 @@ mod tests {
             ("8.8.8.8", "AS 65000"),
             ("::1", ""),
         ] {
-            assert_eq!(told(&networks, address), wanted, "{address}");
+            assert_eq!(description(&networks, address), wanted, "{address}");
         }
         let alone = Networks::open(None, vec![asn]).unwrap();
-        assert_eq!(told(&alone, "198.51.100.1"), "AS 64497");
-        assert_eq!(told(&alone, "10.0.0.1"), "");
+        assert_eq!(description(&alone, "198.51.100.1"), "AS 64497");
+        assert_eq!(description(&alone, "10.0.0.1"), "");
         let flow = "192.0.2.1:1->10.0.0.1:2/udp".parse().unwrap();
         let ends = alone.flow_networks(&flow);
         assert_eq!(ends.describe().as_deref(), Some("Example Net (AS 64496) -> ?"));
@@ -439,13 +439,13 @@ mod tests {
             for (kind, entry) in [("GeoLite2-ASN", entry(&number)), ("GeoIP2-Enterprise", in_traits)] {
                 fs::write(&path, encode_database(kind, &entry)).unwrap();
                 let networks = Networks::open(None, vec![path.clone()]).unwrap();
-                assert_eq!(told(&networks, "192.0.2.1"), wanted, "{kind}: {number:?}");
+                assert_eq!(description(&networks, "192.0.2.1"), wanted, "{kind}: {number:?}");
             }
         }
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_told_with_its_line() {
+    fn what_is_wrong_in_a_file_is_refused_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let csv = folder.path().join("n.csv");
         let open = || Networks::open(Some(csv.clone()), Vec::new()).unwrap_err();
@@ -481,7 +481,7 @@ mod tests {
         let networks = Networks::open(Some(csv.clone()), Vec::new()).unwrap();
         let until = |name: &str| {
             let begun = std::time::Instant::now();
-            while told(&networks, "10.0.0.1") != name {
+            while description(&networks, "10.0.0.1") != name {
                 assert!(begun.elapsed() < Duration::from_secs(60), "never {name}");
                 thread::sleep(Duration::from_millis(20));
             }
@@ -491,7 +491,7 @@ mod tests {
         until("then");
         fs::write(&csv, "prefix,name\nnonsense\n").unwrap();
         thread::sleep(2 * LOOK);
-        assert_eq!(told(&networks, "10.0.0.1"), "then");
+        assert_eq!(description(&networks, "10.0.0.1"), "then");
         // And it is looked at again.
         fs::write(&csv, "prefix,name\n10.0.0.0/8,at last\n").unwrap();
         until("at last");

@@ -634,9 +634,9 @@ mod tests {
             ..Config::default()
         };
         let brokers = ["127.0.0.1:9092", "broker.example:9092"];
-        let told = config_warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("broker.example:9092"), "{told:?}");
+        let warnings = config_warnings(&kafka(Some("dta"), KafkaLogin::Plain, false, &brokers));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("broker.example:9092"), "{warnings:?}");
         for silent in [
             kafka(None, KafkaLogin::Plain, false, &brokers),
             kafka(Some("dta"), KafkaLogin::Plain, true, &brokers),

@@ -318,7 +318,7 @@ impl<E: ListEntry> List<E> {
             Begin::Next => request,
             Begin::Behind(0) => TailRequest { from_start: true, ..request },
             Begin::Behind(sequence) => {
-                // An empty list does not say whether it continues there: its first batch will tell.
+                // An empty list does not say whether it continues there: its first batch will show it.
                 let newest = loop {
                     match self.newest_sequence().await? {
                         0 if once => return Ok(None),

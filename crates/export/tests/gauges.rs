@@ -44,8 +44,8 @@ fn lines(gauges: &mut Gauges, now: Instant, begin: &[&str]) -> Vec<String> {
     let mut page = MetricsPage::default();
     gauges.add_to_page(&mut page, now);
     let text = page.into_text();
-    let told = text.lines().filter(|line| begin.iter().any(|begin| line.starts_with(begin)));
-    told.map(Into::into).collect()
+    let chosen = text.lines().filter(|line| begin.iter().any(|begin| line.starts_with(begin)));
+    chosen.map(Into::into).collect()
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
             latency: None,
         },
     ];
-    let told = |schema| {
+    let page_lines = |schema| {
         let mut gauges = Gauges::new(schema, GaugeLimits::default(), Arc::new(Names::empty()));
         gauges.take(&changes(entries.clone()), now);
         // The key of the hop comes after the event about it.
@@ -88,7 +88,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
     };
     let f = "flow=\"10.0.0.1:5000->10.9.0.1:80/tcp\",src=\"10.0.0.1\",sport=\"5000\",dst=\"10.9.0.1\",dport=\"80\",proto=\"6\"";
     assert_eq!(
-        told(Schema::Tags),
+        page_lines(Schema::Tags),
         [
             "dta_int_congested_packets_total{switch=\"4\",port=\"2\",queue=\"7\"} 1".to_owned(),
             "dta_int_dropped_packets_total{switch=\"4\",reason=\"71\"} 1".into(),
@@ -108,7 +108,7 @@ fn every_metric_has_its_gauge_in_both_schemas() {
     );
     let f = "src_ip=\"10.0.0.1\",src_port=\"5000\",dst_ip=\"10.9.0.1\",dst_port=\"80\",ip_proto=\"6\"";
     assert_eq!(
-        told(Schema::IntCollector),
+        page_lines(Schema::IntCollector),
         [
             "dta_int_events_total{list=\"changes\"} 8".to_owned(),
             "dta_int_events_total{list=\"congestion\"} 0".into(),
@@ -151,7 +151,7 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         dropped(5, DropReason::from_sflow(269)),
         TelemetryEntry::Congestion { time: 1, key: Key::default(), place, occupancy: None, latency: None },
     ];
-    let told = |schema, names| {
+    let page_lines = |schema, names| {
         let mut gauges = Gauges::new(schema, GaugeLimits::default(), Arc::new(names));
         gauges.take(&keys(vec![TelemetryEntry::Key { key: hop, means: Means::Hop(of.to_key(), 4) }]), now);
         gauges.take(&changes(entries.clone()), now);
@@ -172,12 +172,12 @@ fn names_are_labels_beside_the_numbers_and_can_be_left_out() {
         format!("dta_int_link_utilization{{switch=\"4\",port=\"2\",{leaf},{port}}} 50.0"),
         format!("dta_int_queue_occupancy{{switch=\"4\",port=\"2\",queue=\"7\",{leaf},{port}}} 40.0"),
     ];
-    let mut of_tags = told(Schema::Tags, file.clone());
+    let mut of_tags = page_lines(Schema::Tags, file.clone());
     named.sort();
     of_tags.sort();
     assert_eq!(of_tags, named);
-    assert!(told(Schema::Tags, Names::empty()).iter().all(|line| !line.contains("_name=")));
-    assert_eq!(told(Schema::IntCollector, file), ["tx_utilize{sw_id=\"4\",p_id=\"2\"} 50.0"]);
+    assert!(page_lines(Schema::Tags, Names::empty()).iter().all(|line| !line.contains("_name=")));
+    assert_eq!(page_lines(Schema::IntCollector, file), ["tx_utilize{sw_id=\"4\",p_id=\"2\"} 50.0"]);
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn random_flows_stay_under_the_bound_and_those_that_are_there_stay() {
     // The earlier one is still there, and goes on.
     let latency = "dta_int_flow_latency_seconds{flow=\"10.0.0.0:5000->";
     gauges.take(&changes(vec![change(Metric::FlowLatency, good.to_key(), 2_000_000_000)]), now);
-    let told = lines(&mut gauges, now, &[latency]);
-    assert!(told.len() == 1 && told[0].ends_with(" 2.0"), "{told:?}");
+    let found = lines(&mut gauges, now, &[latency]);
+    assert!(found.len() == 1 && found[0].ends_with(" 2.0"), "{found:?}");
     let left_out = lines(&mut gauges, now, &["dta_int_left_out_events_total "]);
     let left_out: u64 = left_out[0].split(' ').next_back().unwrap().parse().unwrap();
     assert!(left_out > 7 * 200_000 - 8 * 500, "{left_out}");
@@ -250,20 +250,20 @@ fn a_flood_of_flows_takes_no_name_from_a_series_that_is_there() {
     let now = Instant::now();
     let v6 = |n: u32| Flow { src: IpAddr::V6(Ipv6Addr::from(u128::from(n))), ..flow(0) };
     // As for a report of a new flow of one hop: the hop comes before its flow.
-    let mut tell = |f: &Flow| {
+    let mut report = |f: &Flow| {
         let hop = telemetry::hop_latency_key(f, 4);
         gauges.take(&changes(vec![change(Metric::HopLatency, hop, 400)]), now);
         let of_hop = TelemetryEntry::Key { key: hop, means: Means::Hop(f.to_key(), 4) };
         let means = if f.src.is_ipv4() { Means::Itself } else { Means::Flow(*f) };
         gauges.take(&keys(vec![of_hop, TelemetryEntry::Key { key: f.to_key(), means }]), now);
     };
-    (0..5).for_each(|n| tell(&flow(n)));
-    (0..5).for_each(|n| tell(&v6(n)));
-    (1_000..121_000).for_each(|n| tell(&if n % 2 == 0 { flow(n) } else { v6(n) }));
-    let told = lines(&mut gauges, now, &["dta_int_hop_latency_seconds{"]);
+    (0..5).for_each(|n| report(&flow(n)));
+    (0..5).for_each(|n| report(&v6(n)));
+    (1_000..121_000).for_each(|n| report(&if n % 2 == 0 { flow(n) } else { v6(n) }));
+    let named = lines(&mut gauges, now, &["dta_int_hop_latency_seconds{"]);
     for f in (0..5).map(flow).chain((0..5).map(v6)) {
         let f = format!("flow=\"{f}\"");
-        assert!(told.iter().any(|line| line.contains(&f)), "{f} left");
+        assert!(named.iter().any(|line| line.contains(&f)), "{f} left");
     }
-    assert_eq!(told.len(), 2000);
+    assert_eq!(named.len(), 2000);
 }

@@ -100,7 +100,7 @@ async fn one_page_is_made_for_many_who_ask() {
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_be_made_is_told() {
+async fn a_page_that_cannot_be_made_is_answered_with_the_reason() {
     let served = open("127.0.0.1:0").await.serve_pages(|| async { Err("the data plane stopped".into()) });
     let answer = ask(served.address, REQUEST).await;
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("the data plane stopped\n"), "{answer}");
@@ -152,7 +152,7 @@ async fn connections_that_ask_and_read_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_or_done_without() {
+async fn a_port_that_is_taken_is_refused_or_done_without() {
     let taken = open("127.0.0.1:0").await;
     let own = taken.listen_address();
     let error = MetricsPort::open(&Address::At(own), own).await.unwrap_err().to_string();

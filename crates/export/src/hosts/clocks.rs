@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_kept_by_ptp_are_taken_as_they_are_and_what_packets_show_is_told() {
+    fn clocks_kept_by_ptp_are_taken_as_they_are_and_what_packets_show_is_reported() {
         let packets = packets(2, false, true);
         let clocks = Clocks::from_packets(&packets);
         assert_eq!((clocks.reference_time(1, 5), clocks.reference_time(2, 5)), (Some(5), Some(5)));

@@ -172,10 +172,10 @@ mod tests {
             ("dropped.of_a_newer_program", 6),
             ("nobody knows", 1),
         ];
-        let told =
+        let printed =
             lines(&[node("collector", "", &[("query.path.keys", 8)]), node("translator/t", "s", &counters)]);
         assert_eq!(
-            told,
+            printed,
             [
                 "dta_collector_query_keys_total{kind=\"path\"} 8",
                 "dta_metrics_left_out 1",
@@ -201,7 +201,7 @@ mod tests {
             "dta_translator_link_dropped_packets_total{translator=\"t\",link=\"roce\",reason=\"too-long\"} 0",
             "dta_translator_received_reports_total{translator=\"t\"} 0",
         ] {
-            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+            assert!(text.lines().any(|shown| shown == line), "no {line} in {text}");
         }
         assert!(!text.contains("dta_translator_queue_pair") && !text.contains("store_frames"), "{text}");
     }
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn what_the_ring_of_a_host_lost_has_a_metric() {
-        let told = lines(&[node("agent/7", "", &[("seen", 9), ("dropped.ring-full", 3)])]);
+        let printed = lines(&[node("agent/7", "", &[("seen", 9), ("dropped.ring-full", 3)])]);
         assert_eq!(
-            told,
+            printed,
             [
                 "dta_agent_dropped_packets_total{host=\"7\",reason=\"ring-full\"} 3",
                 "dta_agent_seen_packets_total{host=\"7\"} 9",

@@ -206,7 +206,7 @@ mod tests {
         let mut page = MetricsPage::default();
         let labels = |value: &str| vec![("reason".into(), value.to_owned())];
         page.add("dta_x_reports", MetricKind::Counter, "reports", labels("b"), 2);
-        page.add("dta_x_reports", MetricKind::Counter, "not told", labels("a \"quoted\"\\\n"), 1);
+        page.add("dta_x_reports", MetricKind::Counter, "not shown", labels("a \"quoted\"\\\n"), 1);
         page.add("dta_x_reports", MetricKind::Counter, "", labels("b"), u64::MAX - 3);
         page.add_real_gauge("dta_x_age_seconds", "age", Labels::new(), 1.5);
         page.leave_out(7);

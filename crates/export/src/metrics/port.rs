@@ -107,7 +107,7 @@ impl MetricsPort {
     }
 }
 
-/// Tells a client of HTTP/2 that this port has HTTP/1.1, so that a client of gRPC can say that its port is wrong.
+/// Answers a client of HTTP/2 that this port has HTTP/1.1, so that a client of gRPC can say that its port is wrong.
 async fn refuse_http2(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(HTTP2_REFUSAL).await?;
     stream.shutdown().await?;

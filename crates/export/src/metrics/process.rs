@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_told() {
+    fn this_process_is_reported() {
         let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let mut page = MetricsPage::default();
         Process::new("dta-collector", "1.2.3").add_process_metrics(&mut page);

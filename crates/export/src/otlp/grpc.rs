@@ -180,21 +180,21 @@ mod tests {
             Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
         let details = RpcStatus { details: vec![any] }.encode_to_vec();
         let sent = secrets_of_header("Bearer very-secret");
-        let told = |code, details: &[u8]| {
+        let outcome = |code, details: &[u8]| {
             write_outcome(&Status::with_details(code, "no", details.to_vec().into()), &sent)
         };
         assert!(matches!(
-            told(Code::ResourceExhausted, &details),
+            outcome(Code::ResourceExhausted, &details),
             Ok(WriteOutcome::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
         ));
         // Such as a message that is too large.
-        assert!(told(Code::ResourceExhausted, &[]).is_err());
-        assert!(told(Code::InvalidArgument, &details).is_err());
+        assert!(outcome(Code::ResourceExhausted, &[]).is_err());
+        assert!(outcome(Code::InvalidArgument, &details).is_err());
         let too_large = Status::out_of_range("decoded message length too large");
         assert!(write_outcome(&too_large, &sent).is_err());
         assert!(write_outcome(&Status::out_of_range("no"), &sent).is_ok());
         let echo = write_outcome(&Status::unauthenticated("no: authorization: Bearer very-secret"), &sent);
         assert!(matches!(echo, Ok(WriteOutcome::Later { reason, .. }) if !reason.contains("very-secret")));
-        assert!(matches!(told(Code::Unavailable, b"?"), Ok(WriteOutcome::Later { after: None, .. })));
+        assert!(matches!(outcome(Code::Unavailable, b"?"), Ok(WriteOutcome::Later { after: None, .. })));
     }
 }

@@ -123,15 +123,15 @@ mod tests {
         let mut samples = Samples { instance: "c".into(), last: BTreeSet::new() };
         let named =
             |reason: &str| format!("__name__=dta_dropped_total,instance=c,job=dta-collector,reason={reason}");
-        let mut told = |page| series(&samples.encode_page(page, 1_999_999)[0]);
-        let first = told(page("a", 7));
+        let mut encoded = |page| series(&samples.encode_page(page, 1_999_999)[0]);
+        let first = encoded(page("a", 7));
         assert_eq!(first[0], (named("a"), 7.0));
         // And what was left out of the page.
         assert_eq!(first.len(), 2);
-        let second = told(page("b", 1));
+        let second = encoded(page("b", 1));
         assert_eq!((second.len(), &second[0]), (3, &(named("b"), 1.0)));
         assert_eq!((second[2].0.clone(), second[2].1.to_bits()), (named("a"), STALE));
-        assert_eq!(told(page("b", 2)).len(), 2);
+        assert_eq!(encoded(page("b", 2)).len(), 2);
     }
 
     #[test]
@@ -146,8 +146,9 @@ mod tests {
         assert_eq!(records.iter().map(|record| record.1).collect::<Vec<_>>(), [RECORD, 11]);
         for (record, names) in records.iter().zip([&["dta_metrics_left_out", "dta_x"][..], &["dta_x"]]) {
             let request = WriteRequest::decode(&record.0[..]).unwrap();
-            let told: Vec<_> = request.metadata.iter().map(|one| one.metric_family_name.as_str()).collect();
-            assert_eq!(told, names);
+            let families: Vec<_> =
+                request.metadata.iter().map(|one| one.metric_family_name.as_str()).collect();
+            assert_eq!(families, names);
         }
     }
 }

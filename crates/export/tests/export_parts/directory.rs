@@ -39,7 +39,7 @@ fn short_keys_say_what_they_stand_for() {
 }
 
 #[test]
-fn long_keys_are_named_once_they_were_told() {
+fn long_keys_are_named_once_they_were_reported() {
     let mut directory = Directory::new(8);
     let v6 = flow("[2001:db8::1]:1->[2001:db8::2]:2/tcp");
     let hop = telemetry::hop_latency_key(&v6, 4);

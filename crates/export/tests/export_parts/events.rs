@@ -65,7 +65,7 @@ async fn a_host_that_stood_still_costs_no_event_its_name() {
 }
 
 #[tokio::test]
-async fn an_event_whose_key_is_never_told_goes_without_its_name() {
+async fn an_event_whose_key_is_never_reported_goes_without_its_name() {
     let lists = Lists::default();
     let (mut reader, counters) = reader(&lists).await;
     lists.put(list::DROPS, vec![drop_of_flow()]);

@@ -87,9 +87,9 @@ async fn events_are_log_records_and_what_is_sent_again_is_the_same() {
     assert_eq!(ids.len(), 3);
     let first = &records[0];
     assert_eq!((&*first.event_name, &*first.severity_text), ("dta.drop", "WARN"));
-    let told = texts(&first.attributes);
+    let attributes = texts(&first.attributes);
     assert_eq!(
-        (&*told["dta.switch"], &*told["dta.reason"], &*told["dta.reason_name"]),
+        (&*attributes["dta.switch"], &*attributes["dta.reason"], &*attributes["dta.reason_name"]),
         ("1", "71", "traffic-manager")
     );
     let body = first.body.clone().unwrap().value.unwrap();
@@ -128,9 +128,9 @@ async fn alerts_are_log_records_that_outlive_an_outage_in_the_spool() {
     assert_eq!((&*first.event_name, first.time_unix_nano), ("dta.alert", 1_800_000_000_001_000_000));
     let body = first.body.clone().unwrap().value.unwrap();
     assert_eq!(body, Value::StringValue("120k SYN/s to 192.0.2.7".into()));
-    let told = texts(&first.attributes);
+    let attributes = texts(&first.attributes);
     assert_eq!(
-        (&*told["dta.rule"], &*told["dta.state"], &*told["dta.label.dst"]),
+        (&*attributes["dta.rule"], &*attributes["dta.state"], &*attributes["dta.label.dst"]),
         ("syn-flood", "firing", "192.0.2.7")
     );
 }
@@ -237,8 +237,8 @@ async fn what_was_spooled_while_nobody_listened_arrives_once_after_a_restart() {
     assert_eq!(counted(&exporters, "found"), 2);
     end(&mut exporters).await;
     exporters.stop_exporters().await;
-    let told: Vec<u64> = server.asked().iter().flat_map(|asked| times(&logs(asked))).collect();
-    assert_eq!(told, [at(1), at(2), at(3)]);
+    let arrived: Vec<u64> = server.asked().iter().flat_map(|asked| times(&logs(asked))).collect();
+    assert_eq!(arrived, [at(1), at(2), at(3)]);
     // And nothing after another one.
     let mut exporters = bed.start(true);
     end(&mut exporters).await;

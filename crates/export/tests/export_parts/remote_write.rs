@@ -91,9 +91,9 @@ async fn a_page_is_a_request_and_what_is_sent_again_is_the_same() {
         assert_eq!(asked[0].header(name), Some(value));
     }
     assert!(asked[0].header("user-agent").unwrap().starts_with("dta-export/"));
-    let told = series(&asked[0]);
-    assert_eq!(told[0].0, "__name__=dta_metrics_left_out,instance=test,job=dta-collector");
-    assert_eq!(told[1..], [(TEST.to_owned(), 1.0)]);
+    let sent = series(&asked[0]);
+    assert_eq!(sent[0].0, "__name__=dta_metrics_left_out,instance=test,job=dta-collector");
+    assert_eq!(sent[1..], [(TEST.to_owned(), 1.0)]);
     assert_eq!(["made", "delivered", "retried"].map(|name| counted(&exporters, name)), [2, 2, 3]);
     exporters.stop_exporters().await;
 }
@@ -143,10 +143,10 @@ async fn what_was_spooled_while_nobody_listened_arrives_in_order_after_a_restart
     end(&mut exporters).await;
     exporters.stop_exporters().await;
     let asked = server.asked();
-    let told = asked.iter().flat_map(series).filter(|one| one.0 == TEST).map(|one| one.1);
+    let values = asked.iter().flat_map(series).filter(|one| one.0 == TEST).map(|one| one.1);
     // The pages of the first run, and the first one of the second.
     let expected: Vec<f64> = (1..=found).map(|n| n as f64).chain([1.0]).collect();
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(values.collect::<Vec<_>>(), expected);
 }
 
 /// The texts of a request of 2.0, among other bytes.

@@ -72,13 +72,13 @@ impl Rotel {
     /// Waits until this line has been printed so often.
     fn until(&self, line: &str, count: usize) {
         let begun = Instant::now();
-        let told = || self.lines.lock().unwrap().iter().filter(|told| told.trim() == line).count();
-        while told() < count {
+        let printed = || self.lines.lock().unwrap().iter().filter(|shown| shown.trim() == line).count();
+        while printed() < count {
             let all = self.lines.lock().unwrap().join("\n");
             assert!(begun.elapsed() < PATIENCE, "{line:?} is not there {count} times: {all}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        assert_eq!(told(), count, "{line}");
+        assert_eq!(printed(), count, "{line}");
     }
 }
 
