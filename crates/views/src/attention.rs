@@ -112,8 +112,8 @@ mod tests {
         let session = SessionInfo { name: "leaf1".into(), queue_pairs: vec![pair], ..SessionInfo::default() };
         let session = SessionRow::from_session(session, None);
         let notices = find_notices(std::slice::from_ref(&store), &[session], &[]);
-        let told: Vec<_> = notices.iter().map(|n| (n.severity, n.about.as_str())).collect();
-        assert_eq!(told, [(Severity::Problem, "leaf1"), (Severity::Warning, "flows")]);
+        let found: Vec<_> = notices.iter().map(|n| (n.severity, n.about.as_str())).collect();
+        assert_eq!(found, [(Severity::Problem, "leaf1"), (Severity::Warning, "flows")]);
         let healthy = StoreRow { survival: Some(0.99), ..store };
         let only = find_notices(&[healthy], &[], &[]);
         assert_eq!(only.iter().map(|n| n.severity).collect::<Vec<_>>(), [Severity::Hint]);

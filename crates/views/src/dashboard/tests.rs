@@ -195,8 +195,8 @@ fn terminal(app: &mut App, theme: &Theme, now: Instant, width: u16, height: u16)
 
 /// The screen as it is some seconds after the last figures.
 fn screen_after(app: &mut App, seconds: f64, width: u16, height: u16) -> String {
-    let told = app.now.as_ref().map_or_else(Instant::now, |snapshot| snapshot.taken);
-    let now = told + Duration::from_secs_f64(seconds);
+    let taken = app.now.as_ref().map_or_else(Instant::now, |snapshot| snapshot.taken);
+    let now = taken + Duration::from_secs_f64(seconds);
     terminal(app, &Theme::COLOURS, now, width, height).backend().to_string()
 }
 
@@ -473,8 +473,8 @@ fn every_page_draws_at_any_size() {
 
 #[test]
 fn a_collector_that_is_away_leaves_the_key_help_and_dims_what_is_old() {
-    let (mut app, told) = app_at();
-    let at = |seconds: f64| told + Duration::from_secs_f64(seconds);
+    let (mut app, taken) = app_at();
+    let at = |seconds: f64| taken + Duration::from_secs_f64(seconds);
     let store_line =
         |app: &mut App, now| cells(terminal(app, &Theme::COLOURS, now, 80, 24).backend().buffer(), 4);
     let dim = |cells: &[Cell]| {
@@ -508,14 +508,14 @@ fn a_collector_that_is_away_leaves_the_key_help_and_dims_what_is_old() {
 
 #[test]
 fn figures_that_stop_coming_are_old_before_anything_fails() {
-    let (mut app, told) = app_at();
+    let (mut app, taken) = app_at();
     assert!(screen_after(&mut app, 3.1, 80, 24).contains("waiting, figures are 3 s old"));
-    let drawn = terminal(&mut app, &Theme::COLOURS, told + Duration::from_secs(3), 80, 24);
+    let drawn = terminal(&mut app, &Theme::COLOURS, taken + Duration::from_secs(3), 80, 24);
     assert!(cells(drawn.backend().buffer(), 4).iter().all(|cell| cell.fg == Color::DarkGray));
 }
 
 #[test]
-fn the_age_of_what_a_node_told_goes_on() {
+fn the_age_of_what_a_node_reported_goes_on() {
     let mut app = app();
     press(&mut app, KeyCode::Char('1'));
     assert!(screen_after(&mut app, 0.3, 80, 24).contains("translator/a  seen 0 s ago"));
@@ -524,14 +524,14 @@ fn the_age_of_what_a_node_told_goes_on() {
 }
 
 #[test]
-fn write_rates_are_steady_though_translators_tell_less_often_than_is_asked() {
+fn write_rates_are_steady_though_translators_report_less_often_than_is_asked() {
     let mut app = App { tab: Tab::Stores, ..App::new("x".into(), INTERVAL) };
     let start = Instant::now();
     for half in 0..20u32 {
         // Queried every half second; it reports every second, and 1000 frames are written in each.
-        let told = f64::from(half / 2);
+        let reported = f64::from(half / 2);
         let frames = 1000 * u64::from(half / 2);
-        let nodes = vec![node("translator/t", "t", 0.0, 77.0 + told, &[("store.flows.frames", frames)])];
+        let nodes = vec![node("translator/t", "t", 0.0, 77.0 + reported, &[("store.flows.frames", frames)])];
         let nodes = waterfall::ordered_nodes(nodes);
         let taken = start + INTERVAL * half;
         app.apply_update(Update::Snapshot(Ok(Snapshot {
@@ -557,11 +557,11 @@ fn write_rates_of_translators_are_added_up() {
 #[test]
 fn without_colours_there_are_none_and_what_is_selected_can_be_seen() {
     let theme = Theme::with_colours(false);
-    let (mut app, told) = app_at();
-    away(&mut app, told, 2.0);
+    let (mut app, taken) = app_at();
+    away(&mut app, taken, 2.0);
     for tab in ['1', '2', '3', '4', '5', '6', '7', '8'] {
         press(&mut app, KeyCode::Char(tab));
-        let drawn = terminal(&mut app, &theme, told, 80, 24);
+        let drawn = terminal(&mut app, &theme, taken, 80, 24);
         let content = drawn.backend().buffer().content();
         assert!(content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset), "page {tab}");
         assert!(content.iter().any(|cell| cell.modifier.contains(Modifier::REVERSED)), "page {tab}");

@@ -42,7 +42,7 @@ pub struct DropPlace {
     pub port: Option<u32>,
     pub port_name: Option<String>,
     pub events: u64,
-    /// Flows among them; at most 1000 are told apart.
+    /// Flows among them; at most 1000 are distinguished.
     pub flows: u64,
     pub example: Option<String>,
     pub last: Option<String>,
@@ -142,12 +142,12 @@ mod tests {
         let missed = Lost { overwritten: 3, missing: 1, ..Lost::default() };
         counter.add_line(EventLine::Missed { list: "drops", missed });
         let summary = counter.into_summary();
-        let told: Vec<_> = summary
+        let counted: Vec<_> = summary
             .places
             .iter()
             .map(|p| (p.switch, p.reason.map(DropReason::number), p.events, p.flows))
             .collect();
         let expected = [(Some(6), Some(71), 3, 2), (Some(6), Some(80), 1, 1), (Some(7), Some(71), 1, 1)];
-        assert_eq!((told.as_slice(), summary.events, summary.missed_batches), (&expected[..], 5, 4));
+        assert_eq!((counted.as_slice(), summary.events, summary.missed_batches), (&expected[..], 5, 4));
     }
 }

@@ -78,7 +78,7 @@ pub struct Hop {
     pub queues: Vec<Queue>,
     /// Whether a port was reported, if only as not available.
     #[serde(skip)]
-    pub port_told: bool,
+    pub port_reported: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -437,7 +437,7 @@ impl FlowQuery {
             || !report.drops.is_empty()
             || !report.others.is_empty()
             || report.congested.is_some()
-            || report.stores.iter().any(|told| !told.is_absent());
+            || report.stores.iter().any(|answer| !answer.is_absent());
         Ok(report)
     }
 
@@ -511,12 +511,15 @@ impl FlowQuery {
             let Some(answer) = stores::query_path(&*self.ask, name, key).await? else { continue };
             let switches: Vec<Option<u32>> =
                 answer.hops.iter().zip(&answer.present).map(|(hop, there)| there.then_some(*hop)).collect();
-            let told: Vec<u32> = switches.iter().flatten().copied().collect();
+            let known_switches: Vec<u32> = switches.iter().flatten().copied().collect();
             let route = FlowRoute {
                 store: name.to_owned(),
                 length: (answer.path_length != 0).then_some(answer.path_length),
                 complete: answer.complete,
-                looped: told.iter().enumerate().any(|(n, switch)| told[..n].contains(switch)),
+                looped: known_switches
+                    .iter()
+                    .enumerate()
+                    .any(|(n, switch)| known_switches[..n].contains(switch)),
                 agreeing: answer.agreeing,
                 copies: answer.copies,
                 age_seconds: if name == store::POSTCARDS { age(answer.earlier) } else { None },
@@ -547,13 +550,13 @@ impl FlowQuery {
         // changed. Within one batch of reports both have the same time, and the directory is the later one.
         let of_event = events.ports.get(&switch).copied();
         let of_key = known.hops.get(&switch).copied().flatten().filter(|(time, _)| self.has_happened(*time));
-        let told = match (of_event, of_key) {
+        let latest = match (of_event, of_key) {
             (Some(event), Some(key)) if event.0 > key.0 => Some(event),
             (event, key) => key.or(event),
         };
         // Queues and links of a switch that does not report ports have keys without a port.
-        let port = told.and_then(|(_, port)| port);
-        (hop.port, hop.port_told) = (port, told.is_some());
+        let port = latest.and_then(|(_, port)| port);
+        (hop.port, hop.port_reported) = (port, latest.is_some());
         hop.port_name = port.and_then(|port| {
             let reported = || known.interfaces.get(&(switch, port)).cloned();
             self.names.port_name(switch, port).map(str::to_owned).or_else(reported)
@@ -789,9 +792,9 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
     }
     if let Some(route) = &report.path {
         if !route.complete {
-            let told = report.hops.iter().filter(|hop| hop.switch.is_some()).count();
+            let known = report.hops.iter().filter(|hop| hop.switch.is_some()).count();
             let length = route.length.map_or("unknown".to_owned(), |length| length.to_string());
-            all.push(format!("Known hops of the path: {told} of {length}."));
+            all.push(format!("Known hops of the path: {known} of {length}."));
         }
         if route.age_seconds.is_none() && route.store.starts_with(telemetry::STORE_PREFIX) {
             all.push("Age of the path: no event about it with a time since 1970 is in the ring.".into());
@@ -832,26 +835,26 @@ fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
             .join(", ")
     };
     let is_silent = |hop: &Hop| hop.queues.is_empty() && hop.utilization.is_none();
-    let not_said = of(&|hop| hop.port_told || !is_silent(hop));
+    let not_said = of(&|hop| hop.port_reported || !is_silent(hop));
     if !not_said.is_empty() {
         all.push(format!(
             "Ports at switch {not_said}: not in the reports. Queues and links are those reported \
              without a port."
         ));
     }
-    let not_told = of(&|hop| !hop.port_told && is_silent(hop));
-    if not_told.is_empty() {
+    let not_reported = of(&|hop| !hop.port_reported && is_silent(hop));
+    if not_reported.is_empty() {
         return;
     }
     let lost = |list: u32| missed.get(list as usize).is_some_and(|missed| missed.lost_batches() > 0);
     all.push(match lost(list::CHANGES) || lost(list::KEYS) {
         true => format!(
-            "Ports, queues and links at switch {not_told}: the rings of {} no longer hold them. \
+            "Ports, queues and links at switch {not_reported}: the rings of {} no longer hold them. \
              `dta-collector stores` says whether they are too small.",
             store::EVENTS
         ),
         false => format!(
-            "Ports, queues and links at switch {not_told}: no report of this flow has its egress port."
+            "Ports, queues and links at switch {not_reported}: no report of this flow has its egress port."
         ),
     });
 }
@@ -899,7 +902,7 @@ mod tests {
         assert_eq!((hops, of.latency), (vec![(Some(4), Some(400)), (Some(5), None)], None));
         let why =
             "Latency through all hops: the switches of this flow each report for themselves (INT-XD, INT-MX)";
-        assert!(of.unknown.iter().any(|told| told.starts_with(why)), "{:?}", of.unknown);
+        assert!(of.unknown.iter().any(|reason| reason.starts_with(why)), "{:?}", of.unknown);
     }
 
     #[tokio::test]

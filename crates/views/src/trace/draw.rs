@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_of_which_nobody_told_says_so() {
+    fn a_flow_that_nobody_reported_says_so() {
         let mut report = report();
         (report.found, report.lacks) = (false, Vec::new());
         assert_eq!(

@@ -326,7 +326,7 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     }
 }
 
-/// Drops of the flow, also where its addresses had been translated: then the packet's first digest tells.
+/// Drops of the flow, also where its addresses had been translated: then the packet's first digest shows it.
 fn summarize_drops(events: &TraceEvents, key: &Key, digests: &HashSet<u64>) -> Vec<HostDropCount> {
     let is_own = |seen: &PacketSighting| seen.flow == *key || digests.contains(&seen.digest);
     let now = moment::now();

@@ -65,7 +65,7 @@ pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
         Some(of_stage.sum::<u64>())
     };
     let mut losses = Vec::new();
-    // A reporter's own count stays with it; its sequence numbers tell the translator what is missing. Drops at the
+    // A reporter's own count stays with it; its sequence numbers show the translator what is missing. Drops at the
     // socket are included, except for reports without sequence numbers.
     let socket = sum(
         Stage::Translator,

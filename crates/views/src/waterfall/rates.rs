@@ -138,8 +138,8 @@ mod tests {
             for asked in (0..20 * S).step_by(step) {
                 // It is sampled about every second, and receives 1000 reports a second.
                 let second = asked / S;
-                let told = 100 * S + second * S + second % 3 * 7000;
-                let now = nodes(&[("translator/t", told, told / 1000)]);
+                let sampled = 100 * S + second * S + second % 3 * 7000;
+                let now = nodes(&[("translator/t", sampled, sampled / 1000)]);
                 rates.take(&now);
                 if let Some(rate) = rates.counter_rate(&now[0], "received") {
                     assert!((rate - 1000.0).abs() < 0.01, "{rate} after {asked} us, asked every {step} us");

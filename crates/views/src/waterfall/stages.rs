@@ -233,7 +233,7 @@ mod tests {
             counted_node("nic/soft", "t", &[("received", 178), ("executed.write", 170), ("dropped.icrc", 8)]),
         ]);
         let stages = waterfall_stages(&nodes, &[], &Rates::default());
-        let told: Vec<(&str, u64, u64, u64)> = stages
+        let counted: Vec<(&str, u64, u64, u64)> = stages
             .iter()
             .map(|s| (s.name, s.count, s.waiting, s.losses.iter().map(|l| l.count).sum()))
             .collect();
@@ -246,7 +246,7 @@ mod tests {
             ("arrived", 178, 0, 8),
             ("executed", 170, 0, 0),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(counted, expected);
         // What comes to a stage is what goes on, what ended and what waits.
         for two in stages[..4].windows(2) {
             let ended: u64 = two[0].losses.iter().map(|loss| loss.count).sum();

@@ -66,7 +66,7 @@ pub(super) fn draw_memory(frame: &mut Frame, area: Rect, app: &App, look: &DrawC
     (room < 20).then(|| "there is little room for decoded elements: 80 columns have more".into())
 }
 
-/// What a scan for writes has found, and no more than comparing memory can tell.
+/// What a scan for writes has found, and no more than comparing memory can show.
 fn describe_scan(view: &MemoryView, spec: &StoreSpec, look: &DrawContext) -> String {
     let Some(seen) = &view.seen else { return "follows writes: first scan".into() };
     if let Some(change) = view.change {

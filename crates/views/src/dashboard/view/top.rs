@@ -15,7 +15,7 @@ use crate::int::top::By;
 
 /// Columns of a figure and of its age.
 const FIGURE: u16 = 16;
-const TOLD: u16 = 12;
+const AGE: u16 = 12;
 
 pub(super) fn draw_top_flows(
     frame: &mut Frame,
@@ -54,7 +54,7 @@ pub(super) fn draw_top_flows(
     let has_ages = top.by == By::Latency.name();
     let unit = if has_ages { " ns" } else { "" };
     let widths =
-        [4, area.width.saturating_sub(4 + FIGURE + if has_ages { TOLD + 1 } else { 0 } + 2), FIGURE, TOLD];
+        [4, area.width.saturating_sub(4 + FIGURE + if has_ages { AGE + 1 } else { 0 } + 2), FIGURE, AGE];
     let rows = (1..).zip(&top.flows).map(|(number, row)| {
         let flow = row.flow.map_or_else(|| format!("key {}", row.key), |flow| flow.to_string());
         let mut cells = vec![
