@@ -1,5 +1,5 @@
 //! What changes, as server-sent events. One task asks for all readers of a feed, and only while there are some. A reader that
-//! is too slow for the waterfall gets the newest one; of events it misses the oldest, and is told how many.
+//! is too slow for the waterfall gets the newest one; of events it misses the oldest, and gets their number.
 
 use std::convert::Infallible;
 use std::pin::Pin;
