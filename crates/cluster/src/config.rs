@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(read("etcd://a:1,[::1]:2/"), Ok((nodes(&["a:1", "[::1]:2"]), "/dta/".into())));
         assert_eq!(read("etcd://a:1/site/one"), Ok((nodes(&["a:1"]), "/site/one/".into())));
         for text in ["a:1", "etcd://", "etcd://a", "etcd://a:1,", "etcd://:1", "etcd://a:x/p", "etc://a:1"] {
-            let told = read(text).unwrap_err().to_string();
-            assert!(told.contains("etcd://HOST:PORT"), "{told}");
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains("etcd://HOST:PORT"), "{error}");
         }
     }
 }

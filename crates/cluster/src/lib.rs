@@ -1,7 +1,7 @@
 //! Who has which keys and lists, where collectors find each other in etcd.
 //!
 //! - [`View`] is what is known: the collectors, and the placement.
-//! - [`follow_cluster`] gives the newest view, and tells when there is another one; [`read`] asks once.
+//! - [`follow_cluster`] gives the newest view, and says when there is another one; [`read`] asks once.
 //! - [`join_cluster`]: a collector is there as long as its lease, and plans who has what if it is elected.
 //! - [`join_alerts`]: what each finds fires once in the cluster, and one collector delivers it.
 //! - [`set_drained`], [`rebalance`]: what people change.

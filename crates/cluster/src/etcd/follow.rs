@@ -79,7 +79,7 @@ async fn until_it_ends(
     }
 }
 
-/// Tells of a view, if it is another than the last.
+/// Publishes a view, if it is another than the last.
 pub(super) fn publish_view(newest: &watch::Sender<Arc<View>>, view: &View) {
     newest.send_if_modified(|last| {
         let is_new = **last != *view;
