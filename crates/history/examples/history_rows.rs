@@ -49,14 +49,14 @@ fn main() {
         let commit = checkpointed.table_path().join(format!("_delta_log/{version:020}.json"));
         std::fs::remove_file(commit).expect("a commit");
     }
-    let mut told: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
+    let mut summaries: Vec<Value> = tables.iter().chain([&checkpointed]).map(said).collect();
     let ((flows, of_flows), (events, of_events)) = (flows(&dir), events(&dir));
-    told.extend([of_flows, of_events]);
+    summaries.extend([of_flows, of_events]);
     if let Some(url) = std::env::args().nth(2) {
         let all = tables.iter().chain([&checkpointed, &flows, &events]);
         if url.starts_with("http://") { insert(&url, all) } else { upload(&url, all) }
     }
-    println!("{}", Value::from(told));
+    println!("{}", Value::from(summaries));
 }
 
 #[cfg(feature = "s3")]

@@ -173,7 +173,7 @@ impl EpochTable {
         &self.spec
     }
 
-    /// What tells it from a table by the same name; empty if the log's words on that are damaged.
+    /// What distinguishes it from a table by the same name; empty if the log's words on that are damaged.
     #[cfg(feature = "clickhouse")]
     pub(crate) fn id(&self) -> String {
         self.lock_state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())

@@ -1,5 +1,5 @@
 //! Files that are being written. Their writer holds a lock on them until the log names them, so that whoever cleans up can
-//! tell them from those that a killed writer left.
+//! distinguish them from those that a killed writer left.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

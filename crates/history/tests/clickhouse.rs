@@ -316,17 +316,17 @@ fn what_cannot_be_read_does_not_hold_up_the_rest() {
 #[test]
 fn what_a_server_refuses_is_said() {
     let world = World::new();
-    let told = |server: &ClickHouseServer| server.check_server().unwrap_err().to_string();
+    let refusal = |server: &ClickHouseServer| server.check_server().unwrap_err().to_string();
     world.server(DATABASE, LOGIN.1).check_server().unwrap();
     let url = world.clickhouse.url();
-    let refused = told(&world.server(DATABASE, "guessed"));
+    let refused = refusal(&world.server(DATABASE, "guessed"));
     assert_eq!(
         refused,
         format!(
             "{url}/: user or password is wrong, or may not do that (Code: 516. DB::Exception: writer: Authentication failed: password is incorrect)"
         )
     );
-    let refused = told(&world.server("nix", LOGIN.1));
+    let refused = refusal(&world.server("nix", LOGIN.1));
     assert!(refused.contains("there is no database \"nix\": make it with CREATE DATABASE"), "{refused}");
     let server = world.server(DATABASE, LOGIN.1);
     for (status, body, expected) in [

@@ -141,7 +141,7 @@ impl ClickHouseServer {
         &self.collector
     }
 
-    /// What tells it from other servers.
+    /// What distinguishes it from other servers.
     pub(super) fn server_identity(&self) -> String {
         format!("{}{}", self.url, self.database)
     }

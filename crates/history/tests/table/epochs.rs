@@ -220,7 +220,7 @@ fn tables_of_something_else_are_refused_by_name() {
 }
 
 #[test]
-fn other_readers_are_told_files_and_columns() {
+fn other_readers_get_files_and_columns() {
     let dir = tempfile::tempdir().unwrap();
     let spec = key_write(64, 4);
     let table = EpochTable::open(dir.path(), &spec).unwrap();
@@ -237,15 +237,15 @@ fn other_readers_are_told_files_and_columns() {
         assert_eq!(fs::metadata(table.table_path().join(&file.name)).unwrap().len(), file.bytes);
         table.check_file(&file.name).unwrap();
     }
-    let told = table.check_file("none.parquet").unwrap_err().to_string();
-    assert!(told.contains("its log does not name it any more"), "{told}");
+    let error = table.check_file("none.parquet").unwrap_err().to_string();
+    assert!(error.contains("its log does not name it any more"), "{error}");
     let path = table.table_path().join(&files[1].name);
     let mut bytes = fs::read(&path).unwrap();
     let last = bytes.len() - 10;
     bytes[last] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let told = table.check_file(&files[1].name).unwrap_err().to_string();
-    assert!(told.contains("its index is damaged"), "{told}");
+    let error = table.check_file(&files[1].name).unwrap_err().to_string();
+    assert!(error.contains("its index is damaged"), "{error}");
 
     let columns: serde_json::Value = serde_json::from_str(&table.delta_schema()).unwrap();
     let names: Vec<_> = columns["fields"].as_array().unwrap().iter().map(|field| &field["name"]).collect();

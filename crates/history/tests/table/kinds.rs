@@ -86,26 +86,26 @@ fn entries_come_back_as_they_came_also_compacted_and_after_a_restart() {
 
 #[test]
 fn what_makes_no_sense_for_a_kind_of_store_is_refused() {
-    let told = |of: Result<(), HistoryError>| of.unwrap_err().to_string();
+    let error = |of: Result<(), HistoryError>| of.unwrap_err().to_string();
     let dir = tempfile::tempdir().unwrap();
     let of_lists = EpochTable::open(dir.path(), &lists()).unwrap();
     push(&of_lists, &epoch(0), &came(0, 10));
     push(&of_lists, &epoch(1), &came(1, 10));
     let mut flush = of_lists.begin_epoch(2).unwrap();
     assert_eq!(
-        told(flush.write_slots(0, &[0; 64])),
+        error(flush.write_slots(0, &[0; 64])),
         "store `last`: append stores have no slots that could be written: push their entries"
     );
     let entry = |list, bytes| HistoryEntry { list, sequence: 1, number: 0, bytes };
     assert!(
-        told(flush.push(entry(8, &[0; 12])))
+        error(flush.push(entry(8, &[0; 12])))
             .contains("for list 8, in a store of 8 lists with entries of 12 bytes")
     );
-    assert!(told(flush.push(entry(7, &[0; 8]))).contains("an entry of 8 bytes"));
+    assert!(error(flush.push(entry(7, &[0; 8]))).contains("an entry of 8 bytes"));
     assert!(
-        told(of_lists.read_slots(0, &[1], &mut [0; 20])).contains("have no slots that could be looked up")
+        error(of_lists.read_slots(0, &[1], &mut [0; 20])).contains("have no slots that could be looked up")
     );
-    let coarse = |table: &EpochTable| told(table.coarsen_span(0..9 * MINUTE, |_| unreachable!()).map(drop));
+    let coarse = |table: &EpochTable| error(table.coarsen_span(0..9 * MINUTE, |_| unreachable!()).map(drop));
     assert!(!of_lists.can_be_coarse() && coarse(&of_lists).contains("append stores cannot be made coarser"));
 
     let dir = tempfile::tempdir().unwrap();
@@ -114,12 +114,12 @@ fn what_makes_no_sense_for_a_kind_of_store_is_refused() {
     assert_eq!(of_sketches.epoch_at_moment(0).unwrap().unwrap().epoch.sketch, Some(77));
     assert!(coarse(&of_sketches).contains("sketch-merge stores cannot be made coarser"));
     let mut flush = of_sketches.begin_epoch(1).unwrap();
-    assert!(told(flush.write_slots(512, &[1; 16])).contains("in a store of 512"));
+    assert!(error(flush.write_slots(512, &[1; 16])).contains("in a store of 512"));
     assert!(
-        told(flush.push(entry(0, &[0; 12])))
+        error(flush.push(entry(0, &[0; 12])))
             .contains("sketch-merge stores have no entries that could be written")
     );
-    assert!(told(of_sketches.scan_entries(0, |_| unreachable!())).contains("have no entries: scan"));
+    assert!(error(of_sketches.scan_entries(0, |_| unreachable!())).contains("have no entries: scan"));
 }
 
 #[test]
