@@ -121,7 +121,7 @@ impl Worker {
     }
 }
 
-/// What a client is told of a statement whose process ended before it.
+/// What a client gets for a statement whose process ended before it.
 fn statement_status(status: ExitStatus) -> Status {
     match status.signal() {
         Some(_) => Status::resource_exhausted(

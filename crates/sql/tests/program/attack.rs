@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 use super::flight::{Server, asked};
-use super::{history, sql, text, told};
+use super::{failure, history, sql, text};
 
 type Client = FlightSqlServiceClient<Channel>;
 
@@ -44,7 +44,7 @@ async fn begin(mut client: Client, statement: &str) -> JoinHandle<Result<usize, 
     })
 }
 
-/// How many epochs there are, as another client is told.
+/// How many epochs there are, in the answer to another client.
 async fn count_epochs(client: &mut Client) -> i64 {
     let begun = Instant::now();
     let answer = tokio::time::timeout(SOON, asked(client, "select count(*) from epochs")).await;
@@ -220,7 +220,7 @@ fn deep_statements_are_answered_or_refused_without_a_server() {
         format!("select 1{}", " union all select 1".repeat(501)),
         format!("select {} 1", "not ".repeat(501)),
     ] {
-        let refused = told(folder.path(), &[&deep]);
+        let refused = failure(folder.path(), &[&deep]);
         assert!(refused.contains("more than 500 operators and brackets"), "{refused}");
     }
 }

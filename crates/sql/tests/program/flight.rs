@@ -60,7 +60,7 @@ fn number(answer: Answer) -> i64 {
     answer.unwrap()[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
-fn told(answer: Answer) -> String {
+fn refusal(answer: Answer) -> String {
     answer.unwrap_err().to_string()
 }
 
@@ -126,8 +126,8 @@ async fn statements_and_what_clients_ask_about_tables_are_answered() {
         ("copy (select 1) to '/tmp/x.csv'", "only reads"),
         ("select dta_slot('flows', dta_key('ab'), 9)", "copy is 0 to 1"),
     ] {
-        let told = told(asked(&mut client, statement).await);
-        assert!(told.contains(what), "{statement:?}: {told}");
+        let error = refusal(asked(&mut client, statement).await);
+        assert!(error.contains(what), "{statement:?}: {error}");
     }
     // What a store's collector writes meanwhile is there with the next statement.
     let table = dta_history::EpochTable::open(folder.path(), &key_writes()).unwrap();
@@ -140,12 +140,12 @@ async fn statements_and_what_clients_ask_about_tables_are_answered() {
 }
 
 #[tokio::test]
-async fn bounds_hold_and_are_told() {
+async fn bounds_hold_and_are_named() {
     let folder = history();
     let quick = Server::start(folder.path(), &["--query-seconds", "2", "--queries", "1"]);
     let mut client = quick.client().await;
     let endless = "select count(*) from generate_series(1, 1000000000000) where value % 2 = 0";
-    let late = told(asked(&mut client, endless).await);
+    let late = refusal(asked(&mut client, endless).await);
     assert!(late.contains("--query-seconds"), "{late}");
     // Its place was given back. If not, each of these is late, and not only where the machine is busy.
     let begun = std::time::Instant::now();
@@ -162,9 +162,10 @@ async fn bounds_hold_and_are_told() {
     let bounds = ["--query-rows", "1000", "--memory-mib", "64", "--query-seconds", "600"];
     let small = Server::start(folder.path(), &bounds);
     let mut client = small.client().await;
-    let rows = told(asked(&mut client, "select * from generate_series(1, 100000)").await);
+    let rows = refusal(asked(&mut client, "select * from generate_series(1, 100000)").await);
     assert!(rows.contains("--query-rows"), "{rows}");
-    let memory = told(asked(&mut client, "select array_agg(value) from generate_series(1, 20000000)").await);
+    let memory =
+        refusal(asked(&mut client, "select array_agg(value) from generate_series(1, 20000000)").await);
     assert!(memory.contains("--memory-mib"), "{memory}");
     assert_eq!(number(asked(&mut client, "select 7").await), 7);
 }
@@ -183,7 +184,7 @@ async fn long_and_deep_statements_do_no_harm() {
         let _ = asked(&mut client, &deep).await;
         assert_eq!(number(asked(&mut client, "select 7").await), 7);
     }
-    let long = told(asked(&mut client, &format!("select 1{}", "+1".repeat(10_000))).await);
+    let long = refusal(asked(&mut client, &format!("select 1{}", "+1".repeat(10_000))).await);
     assert!(long.contains("may have 16384"), "{long}");
 }
 

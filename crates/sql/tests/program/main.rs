@@ -60,7 +60,7 @@ fn rows(folder: &Path, statement: &str) -> Vec<Value> {
 }
 
 /// The error of a statement that fails.
-fn told(folder: &Path, arguments: &[&str]) -> String {
+fn failure(folder: &Path, arguments: &[&str]) -> String {
     let output = sql(folder, arguments, "");
     assert!(!output.status.success(), "{arguments:?}\n{}", text(&output.stdout));
     text(&output.stderr)

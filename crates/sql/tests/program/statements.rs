@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::made::{
     BEGIN, EPOCHS, FLOWS, MINUTE, copies, flow, key_writes, postcards, region, reported, used,
 };
-use super::{dta_program, history, program, rows, sql, text, told};
+use super::{dta_program, failure, history, program, rows, sql, text};
 
 #[test]
 fn every_row_of_both_stores_is_there_as_it_was_written() {
@@ -318,16 +318,16 @@ fn functions_are_the_arithmetic_of_keys() {
         ("dta_uint(dta_key('ab'), 0, 9)", "length 1 to 8"),
         ("dta_match(dta_key('ab'), 1, 2, 3, 4)", "dta_match(key, checksum, bitmap, length, hop_0, …)"),
     ] {
-        let told = told(folder.path(), &[&format!("select {wrong}")]);
-        assert!(told.contains(what), "{wrong}: {told}");
+        let error = failure(folder.path(), &[&format!("select {wrong}")]);
+        assert!(error.contains(what), "{wrong}: {error}");
     }
     for (wrong, what) in [
         ("dta_rows('flows')", "write dta_rows('STORE', 'KEY')"),
         ("dta_rows('flowz', 'ab')", "there are: flows, paths"),
         ("dta_rows('flows', 'xyz')", "is not a key"),
     ] {
-        let told = told(folder.path(), &[&format!("select * from {wrong}")]);
-        assert!(told.contains(what), "{wrong}: {told}");
+        let error = failure(folder.path(), &[&format!("select * from {wrong}")]);
+        assert!(error.contains(what), "{wrong}: {error}");
     }
 }
 
@@ -364,8 +364,8 @@ fn answers_come_in_each_format() {
     // Statements of standard input, several of them.
     let output = sql(folder.path(), &["-o", "csv"], "select 1 as a;\nselect ';' as b;\n");
     assert_eq!(text(&output.stdout), "a\n1\nb\n;\n");
-    let told = told(folder.path(), &["-o", "parquet", "select 1; select 2"]);
-    assert!(told.contains("one statement"), "{told}");
+    let error = failure(folder.path(), &["-o", "parquet", "select 1; select 2"]);
+    assert!(error.contains("one statement"), "{error}");
     // An answer without rows has its columns all the same.
     let output = sql(folder.path(), &["-o", "csv", "select store from epochs where false"], "");
     assert_eq!(text(&output.stdout), "store\n");
@@ -389,8 +389,8 @@ fn nothing_is_written_and_no_other_file_is_read() {
         "set datafusion.execution.batch_size = 1".to_owned(),
         format!("explain analyze copy (select 1) to '{}'", to.display()),
     ] {
-        let told = told(folder.path(), &[&statement]);
-        assert!(told.contains("only reads") || told.contains("nsupported"), "{statement}: {told}");
+        let error = failure(folder.path(), &[&statement]);
+        assert!(error.contains("only reads") || error.contains("nsupported"), "{statement}: {error}");
     }
     for statement in [
         format!("select * from '{secret}'"),
@@ -398,10 +398,12 @@ fn nothing_is_written_and_no_other_file_is_read() {
         format!("select * from \"{secret}\""),
         "select * from 'flows/_delta_log/00000000000000000000.json'".to_owned(),
     ] {
-        let told = told(folder.path(), &[&statement]);
+        let error = failure(folder.path(), &[&statement]);
         assert!(
-            told.contains("not found") || told.contains("doesn't exist") || told.contains("does not exist"),
-            "{statement}: {told}"
+            error.contains("not found")
+                || error.contains("doesn't exist")
+                || error.contains("does not exist"),
+            "{statement}: {error}"
         );
     }
     assert!(!to.exists());
@@ -409,7 +411,7 @@ fn nothing_is_written_and_no_other_file_is_read() {
 }
 
 #[test]
-fn a_statement_that_needs_much_memory_spills_or_is_told_what_to_do() {
+fn a_statement_that_needs_much_memory_spills_or_fails_with_what_to_do() {
     let folder = history();
     // 110 MB are sorted.
     let sorted = "select max(r) as n from (select row_number() over (order by y, x) as r \
@@ -417,12 +419,12 @@ fn a_statement_that_needs_much_memory_spills_or_is_told_what_to_do() {
     let output = sql(folder.path(), &["-o", "json", "--memory-mib", "64", sorted], "");
     assert_eq!(text(&output.stdout), "{\"n\":1000000}\n", "{}", text(&output.stderr));
     let all = "select array_agg(value) from generate_series(1, 20000000)";
-    let told = told(folder.path(), &["--memory-mib", "64", all]);
-    assert!(told.contains("--memory-mib"), "{told}");
+    let error = failure(folder.path(), &["--memory-mib", "64", all]);
+    assert!(error.contains("--memory-mib"), "{error}");
 }
 
 #[test]
-fn wrong_folders_and_damage_are_told() {
+fn wrong_folders_and_damage_are_named() {
     let folder = history();
     let none = folder.path().join("none");
     let output = sql(&none, &["show tables"], "");
@@ -445,8 +447,8 @@ fn wrong_folders_and_damage_are_told() {
     let at = bytes.len() - 20;
     bytes[at] ^= 0xff;
     std::fs::write(&damaged, bytes).unwrap();
-    let told = told(folder.path(), &["select * from flows"]);
-    assert!(told.contains("its index is damaged"), "{told}");
+    let error = failure(folder.path(), &["select * from flows"]);
+    assert!(error.contains("its index is damaged"), "{error}");
     assert_eq!(rows_beside_damage(folder.path()), used(&key_writes(), 8));
 }
 
@@ -470,12 +472,12 @@ fn the_folder_is_that_of_the_collectors_configuration() {
         command.env("STATE_DIRECTORY", folder.path().join("state"));
         command.args(["sql", "-o", "csv", "select count(*) from epochs"]).output().unwrap()
     };
-    let told = run("");
-    assert!(text(&told.stderr).contains("state/history-c"), "{}", text(&told.stderr));
+    let output = run("");
+    assert!(text(&output.stderr).contains("state/history-c"), "{}", text(&output.stderr));
     let output = run(&format!("[history]\ndirectory = {:?}\n", folder.path()));
     assert_eq!(text(&output.stdout).lines().last(), Some("20"), "{}", text(&output.stderr));
-    let told = run("[history]\ndirectory = 7\n");
-    assert!(text(&told.stderr).contains("collector.toml"), "{}", text(&told.stderr));
+    let output = run("[history]\ndirectory = 7\n");
+    assert!(text(&output.stderr).contains("collector.toml"), "{}", text(&output.stderr));
 }
 
 #[test]

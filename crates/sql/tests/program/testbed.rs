@@ -99,7 +99,7 @@ async fn answers(collector: &str, keys: &[Key]) -> Found {
                     client.query_keys(Question { store, keys: keys.to_vec(), kind, at }).await.unwrap();
                 assert_eq!(answers.generation, epoch.generation);
                 for (key, answer) in keys.iter().zip(answers.of_keys) {
-                    let (store, told) = match answer {
+                    let (store, value) = match answer {
                         KeyAnswer::KeyWrite(answer) => (
                             "flows",
                             answer
@@ -112,7 +112,7 @@ async fn answers(collector: &str, keys: &[Key]) -> Found {
                         }
                         other => panic!("{other:?}"),
                     };
-                    told.map(|told| found.insert((store, epoch.generation, to_hex_digits(&key.0)), told));
+                    value.map(|value| found.insert((store, epoch.generation, to_hex_digits(&key.0)), value));
                 }
             }
         }
