@@ -68,8 +68,8 @@ fn sighup_is_a_reload_and_never_an_end() {
     let write = |text: &str| std::fs::write(folder.path().join("collector.toml"), text).unwrap();
     let reload = |collector: &Supervised| {
         collector.signal(Signal::HUP);
-        let told = collector.message_about("RELOADING=1");
-        assert!(told.contains("MONOTONIC_USEC="), "{told}");
+        let message = collector.message_about("RELOADING=1");
+        assert!(message.contains("MONOTONIC_USEC="), "{message}");
         collector.message_about("READY=1");
         collector.logs("reloaded")
     };
