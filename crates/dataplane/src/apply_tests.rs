@@ -108,8 +108,8 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         // A good one before and after it is not applied either.
         let good = |ms: u64| insert(&with(entry("flush", "primitive", "append"), "/after_ms", ms));
         let all = [&[good(77)][..], &changes, &[good(78)]].concat();
-        let told = bench.engine.apply_changes(0, &parse(&all), &mut bench.out).map_err(|e| e.to_string());
-        assert!(told.as_ref().is_err_and(|told| told.contains(reason)), "{reason}: {told:?}");
+        let result = bench.engine.apply_changes(0, &parse(&all), &mut bench.out).map_err(|e| e.to_string());
+        assert!(result.as_ref().is_err_and(|error| error.contains(reason)), "{reason}: {result:?}");
         assert_eq!(bench.engine.installed_program(), &before, "{reason}");
     }
 }

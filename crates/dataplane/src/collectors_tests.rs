@@ -350,7 +350,7 @@ fn an_answer_finds_the_queue_pair_of_its_number_if_its_collector_sent_it() {
 }
 
 #[test]
-fn whether_a_frame_leaves_once_is_told_by_the_transport_of_its_collector() {
+fn whether_a_frame_leaves_once_depends_on_the_transport_of_its_collector() {
     let mut bench = bench(&both([Transport::Uc, Transport::Rc]));
     let reports = [bench.v1(7, KW, kw()), bench.v1(7, KW + BEYOND, kw())];
     bench.engine.ingest_packets(0, reports.iter().map(Vec::as_slice), &mut bench.out);

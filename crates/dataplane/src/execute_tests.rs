@@ -114,7 +114,7 @@ fn no_window_is_asked_and_nobody_is_asked_to_send_again() {
     assert_eq!(bench.engine.reporters().iter().count(), 0);
 }
 
-/// `fit::fits` tells senders what cannot land: it must agree with the engine.
+/// `fit::fits` says to senders what cannot land: it must agree with the engine.
 #[test]
 fn what_fits_a_store_is_what_the_engine_takes() {
     let misfits = [

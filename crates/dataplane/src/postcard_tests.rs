@@ -97,7 +97,7 @@ fn a_late_postcard_of_one_reporter_completes_its_path() {
     let c = paths.bench.engine.engine_counters();
     assert_eq!((c.joined_postcards, c.partial_rows), (1, 1));
     // The network repeats the last after so many others that the window has forgotten it: only its
-    // sequence tells.
+    // sequence shows that.
     assert_eq!(paths.bench.engine.engine_counters().find_imbalance(), None);
 }
 

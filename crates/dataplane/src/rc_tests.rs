@@ -1,5 +1,5 @@
 //! RC queue pairs against a model of the responder (InfiniBand specification 9.7, as ROCE-BEHAVIOUR
-//! tells it), over a link that loses, repeats and reorders in both directions.
+//! describes it), over a link that loses, repeats and reorders in both directions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -890,7 +890,7 @@ proptest! {
     #[test]
     fn queue_pairs_that_end_lose_no_write_and_repeat_no_atomic(
         atomics: bool,
-        told: bool,
+        psn_known: bool,
         there in fates(TENTHS),
         back in fates(TENTHS),
         lives in prop::collection::vec(
@@ -912,11 +912,11 @@ proptest! {
             w.post(50);
             w.wait(50 * MS);
             w.responder.poison.clear();
-            let before = told.then_some(w.responder.expected);
+            let before = psn_known.then_some(w.responder.expected);
             w.replace(Psn::new(psn), before);
         }
         w.finish();
-        let may_be_unknown = atomics && !told;
+        let may_be_unknown = atomics && !psn_known;
         let lost = &w.wire.lost;
         prop_assert!(lost.values().all(|c| may_be_unknown && *c == LossCause::Unknown), "{lost:?}");
         let executed = &w.responder.executed;

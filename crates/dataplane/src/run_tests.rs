@@ -13,10 +13,10 @@ use super::workers::build_crew;
 use dta_proto::buckets::Buckets;
 
 /// A report: its store, what it says, and whether it asks to wake a reader.
-type Told = (u16, DtaBody<'static>, bool);
+type TestReport = (u16, DtaBody<'static>, bool);
 
 /// One report of many kinds; more than half are such that runs accept them.
-fn report((kind, key, redundancy): (u8, u32, u8)) -> Told {
+fn report((kind, key, redundancy): (u8, u32, u8)) -> TestReport {
     let key = numbered(key);
     let write = |value: &'static [u8]| DtaBody::KeyWrite { redundancy, key, value };
     match kind {

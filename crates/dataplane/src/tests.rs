@@ -89,8 +89,8 @@ impl Bench {
     pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
         assert_eq!(self.engine.engine_counters().find_imbalance(), None);
         assert_eq!(self.out.frames.len(), self.out.meta.len());
-        told_as_written(&self.out.frames);
-        told_as_written(&self.out.nacks);
+        assert_recorded_as_written(&self.out.frames);
+        assert_recorded_as_written(&self.out.nacks);
         let frames = self.out.frames.iter().map(<[u8]>::to_vec).collect();
         self.out.clear();
         frames
@@ -120,7 +120,7 @@ impl Bench {
 }
 
 /// The batches record for each packet what its headers say.
-fn told_as_written(frames: &PacketBatches) {
+fn assert_recorded_as_written(frames: &PacketBatches) {
     for batch in frames.batches() {
         for index in 0..batch.len() {
             if ipv6::is_ipv6(batch.packet(index)) {

@@ -105,11 +105,11 @@ fn the_page_names_cases_that_there_are() {
     let rules = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| rule"));
     let mut named = 0;
     for rule in rules {
-        let told = rule.split('|').nth(2).unwrap();
-        if told.trim().is_empty() || told.trim().starts_with("all") {
+        let cell = rule.split('|').nth(2).unwrap();
+        if cell.trim().is_empty() || cell.trim().starts_with("all") {
             continue;
         }
-        for case in told.split(',').map(|case| case.trim().trim_matches('`')) {
+        for case in cell.split(',').map(|case| case.trim().trim_matches('`')) {
             assert!(names.iter().any(|name| name == case), "no case `{case}`: {rule}");
             named += 1;
         }

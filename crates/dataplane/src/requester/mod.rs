@@ -288,7 +288,7 @@ impl Requester {
         matches!(self.state, RequesterState::Refused | RequesterState::GivenUp)
     }
 
-    /// Operations sent and not known to have been executed. 0 on UC, which does not tell.
+    /// Operations sent and not known to have been executed. 0 on UC, which does not acknowledge.
     pub fn outstanding(&self) -> u32 {
         (self.sent - self.oldest) as u32
     }
