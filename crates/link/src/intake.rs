@@ -181,7 +181,7 @@ impl IntakeLink {
         self.xdp.as_ref().filter(|xdp| xdp.is_last_by_xdp).and_then(|xdp| xdp.events)
     }
 
-    /// Tells that program that all reports received so far were processed.
+    /// Confirms to that program that all reports received so far were processed.
     pub fn confirm_processed(&mut self) {
         if let Some(xdp) = &mut self.xdp {
             xdp.receiver.confirm_processed();

@@ -51,7 +51,7 @@ pub use udp::{Ipv6FrameLink, RunUse, UdpConfig, UdpLink, UdpListener};
 pub use wire::{SocketKind, Wire, WireLink};
 pub use xdp::{XdpConfig, XdpLink};
 
-/// Tells the kernel that the calling thread works in batches (SCHED_BATCH). An arriving frame still wakes it
+/// Says to the kernel that the calling thread works in batches (SCHED_BATCH). An arriving frame still wakes it
 /// on an idle processor, but does not preempt a sender in the middle of a batch: without this, a receiver on
 /// the sender's processor runs once per frame. The receive queue must hold what arrives in a time slice, as a
 /// raw link's ring does.

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_and_what_is_heard() {
+    fn what_is_configured_and_what_is_heard() {
         let start = Instant::now();
         let mut us = Neighbours::new(US.0, US.1);
         us.add_neighbour(PEER.1, Some(PEER.0), start);

@@ -205,7 +205,7 @@ impl PacketLink {
             self.silent_since = None;
             return Ok(batch.len());
         }
-        // The ring does not tell that an interface went down; the socket does, once. It may come up again,
+        // The ring does not show that an interface went down; the socket does, once. It may come up again,
         // and then frames arrive again.
         match sys::pending_error(self.socket.as_fd()) {
             Ok(()) => {}

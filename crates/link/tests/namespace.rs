@@ -107,18 +107,18 @@ fn frames_that_left_in_runs_have_the_icrc_that_covers_their_ids() {
         std::fs::write(&file, pcap).unwrap();
         let fields = ["ip.id", "ip.flags.df", "ip.checksum.status", "udp.checksum.status", "udp.srcport"];
         let fields = fields.into_iter().chain(["infiniband.bth.psn", "infiniband.invariant.crc"]);
-        let told = Command::new("tshark")
+        let output = Command::new("tshark")
             .args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-T", "fields", "-r"])
             .arg(&file)
             .args(fields.flat_map(|field| ["-e", field]))
             .output()
             .expect("tshark is installed");
         std::fs::remove_file(&file).unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        let told = String::from_utf8(told.stdout).unwrap();
-        assert_eq!(told.lines().count(), FRAMES);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed.lines().count(), FRAMES);
         let (mut numbered, mut expected) = (0, [0u64; 2]);
-        for (line, frame) in told.lines().zip(&captured) {
+        for (line, frame) in printed.lines().zip(&captured) {
             let number = |text: &str| match text.strip_prefix("0x") {
                 Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
                 None => text.parse().unwrap(),
@@ -511,7 +511,7 @@ fn an_ipv6_address_of_ones_own_speaks_neighbour_discovery_with_the_kernel() {
         let [us, kernel] = ["fd00::2", "fd00::1"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
         let near = UdpSocket::bind((kernel, 4791)).unwrap();
         near.set_read_timeout(SOON).unwrap();
-        // Under an Ethernet address of its own: the interface takes neither that nor the group unless it is told to.
+        // Under an Ethernet address of its own: the interface takes neither that nor the group unless asked to.
         let config = PacketConfig { mac: Some([2, 0, 0, 0, 0, 0x42]), ..PacketConfig::new("far", [4791]) };
         let mut far = EthernetLink::open(&config, us).unwrap();
         let mut batch = PacketBatch::new(16);

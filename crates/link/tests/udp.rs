@@ -219,30 +219,30 @@ fn sources_come_and_go_and_sockets_with_them() {
 }
 
 #[test]
-fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say() {
+fn a_datagram_goes_where_its_writer_said_and_a_changed_one_where_its_headers_say() {
     let mut a = roce(loopback(2, 0));
     let (mut b, mut c) = (roce(loopback(1, 0)), roce(loopback(1, 0)));
-    let told = Addresses::new(a.local_addr(), b.local_addr());
-    let header = datagram::encode_header(told.source, told.destination, 4);
+    let given = Addresses::new(a.local_addr(), b.local_addr());
+    let header = datagram::encode_header(given.source, given.destination, 4);
     let mut batch = PacketBatch::default();
-    batch.add_datagram(32, told, 7).copy_from_slice(&[&header[..], &[1; 4]].concat());
+    batch.add_datagram(32, given, 7).copy_from_slice(&[&header[..], &[1; 4]].concat());
     let slot = batch.next_slot().unwrap();
     slot[..32].copy_from_slice(&[&header[..], &[2; 4]].concat());
-    batch.commit_datagram(32, told, 8);
-    batch.push_datagram(told.source, told.destination, &[3; 4], 9).unwrap();
+    batch.commit_datagram(32, given, 8);
+    batch.push_datagram(given.source, given.destination, &[3; 4], 9).unwrap();
     let copy = batch.packet(0).to_vec();
     batch.push(&copy, 10).unwrap();
     let addresses =
         |batch: &PacketBatch| (0..batch.len()).map(|index| batch.addresses(index)).collect::<Vec<_>>();
-    assert_eq!(addresses(&batch), [Some(told), Some(told), Some(told), None]);
+    assert_eq!(addresses(&batch), [Some(given), Some(given), Some(given), None]);
     assert_eq!((0..4).map(|index| batch.packet_cookie(index)).collect::<Vec<_>>(), [7, 8, 9, 10]);
     assert_eq!(a.send(&mut batch).unwrap(), 4);
     let payloads: Vec<_> = collect(&mut b, 4).iter().map(|packet| packet[datagram::HEADER_LEN]).collect();
     assert_eq!(payloads, [1, 2, 3, 1]);
 
     // Who changes a packet may change where it goes.
-    batch.push_datagram(told.source, told.destination, &[4; 4], 0).unwrap();
-    let elsewhere = datagram::encode_header(told.source, c.local_addr(), 4);
+    batch.push_datagram(given.source, given.destination, &[4; 4], 0).unwrap();
+    let elsewhere = datagram::encode_header(given.source, c.local_addr(), 4);
     batch.packet_mut(0)[..datagram::HEADER_LEN].copy_from_slice(&elsewhere);
     assert_eq!(batch.addresses(0), None);
     assert_eq!(a.send(&mut batch).unwrap(), 1);
@@ -252,8 +252,8 @@ fn a_datagram_goes_where_its_writer_told_and_a_changed_one_where_its_headers_say
 #[test]
 #[should_panic(expected = "shorter than its headers")]
 fn a_datagram_has_its_headers() {
-    let told = Addresses::new(loopback(2, 1), loopback(1, 1));
-    PacketBatch::default().commit_datagram(27, told, 0);
+    let given = Addresses::new(loopback(2, 1), loopback(1, 1));
+    PacketBatch::default().commit_datagram(27, given, 0);
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn each_datagram_of_a_run_that_is_too_long_is_counted() {
 }
 
 #[test]
-fn runs_to_many_places_come_to_each_and_tell_where_they_were_meant_to() {
+fn runs_to_many_places_come_to_each_and_say_where_they_were_meant_to() {
     let mut server = reports(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), RunUse::BOTH);
     let port = server.local_addr().port();
     let mut client = reports(loopback(9, 0), RunUse::BOTH);

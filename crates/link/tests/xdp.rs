@@ -54,7 +54,7 @@ fn both_modes(test: fn(Mode)) {
 }
 
 /// What an interface reports about itself.
-fn told(interface: &str) -> String {
+fn link_details(interface: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
@@ -63,8 +63,8 @@ fn told(interface: &str) -> String {
 /// keeps one there.
 fn wait_without_program(interface: &str, mode: Mode) {
     let until = Instant::now() + Duration::from_secs(60);
-    while told(interface).contains("xdp") {
-        assert!(Instant::now() < until, "{mode}: {}", told(interface));
+    while link_details(interface).contains("xdp") {
+        assert!(Instant::now() < until, "{mode}: {}", link_details(interface));
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -631,7 +631,7 @@ fn a_killed_process_leaves_no_program() {
             assert_ne!(count, 0, "it ended: {said}");
             said.push_str(&String::from_utf8_lossy(&some[..count]));
         }
-        assert!(told("far").contains("xdp"), "{}", told("far"));
+        assert!(link_details("far").contains("xdp"), "{}", link_details("far"));
         // SIGKILL.
         child.kill().unwrap();
         child.wait().unwrap();

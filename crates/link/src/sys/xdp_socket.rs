@@ -525,7 +525,7 @@ impl XdpSocket {
     /// In copy mode, after a call failed before it had read all entries: unqueues the last `put` entries, and
     /// returns how many of them the kernel had accepted.
     ///
-    /// The kernel's position does not tell: it records that it has read entries only once it has read all it
+    /// The kernel's position does not say: it records that it has read entries only once it has read all it
     /// saw (since Linux 6.17, after each frame sent), and it remembers how many it saw, so none can be taken
     /// back. So the entries are voided, and the kernel is called until it has skipped them, which it counts.
     /// If it does not even look, because the interface is down, they stay in the ring and count as not

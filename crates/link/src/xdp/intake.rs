@@ -232,7 +232,7 @@ impl XdpReceiver {
         }
     }
 
-    /// Tells the program that everything taken so far was processed.
+    /// Confirms to the program that everything taken so far was processed.
     pub(crate) fn confirm_processed(&mut self) {
         for queue in &mut self.queues {
             if let (Some(events), Some(number)) = (&queue.events, queue.last.take()) {
@@ -246,7 +246,7 @@ impl XdpReceiver {
     /// # Errors
     /// [`LinkError::NoInterface`] if it was removed.
     pub(crate) fn check_interface(&self) -> Result<()> {
-        // All sockets are told; one is asked, because this is done whenever nothing came.
+        // All sockets get the error; one is asked, because this is done whenever nothing came.
         let Some(queue) = self.queues.first() else { return Ok(()) };
         queue.reader.pending_error().map_err(|error| match error.raw_os_error() {
             Some(libc::ENETDOWN) => LinkError::NoInterface(self.interface.clone()),

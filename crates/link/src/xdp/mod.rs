@@ -481,17 +481,17 @@ mod tests {
     #[test]
     fn what_the_kernel_refuses_says_what_to_do() {
         let shape = UmemLayout { chunk: 2048, receive: 4096, send: SEND };
-        let told = |step, errno| {
+        let message = |step, errno| {
             explain_refusal(&interface(1500), 3, shape, step, io::Error::from_raw_os_error(errno)).to_string()
         };
-        assert!(told(XdpOpenStep::Socket, libc::EPERM).contains("CAP_NET_RAW"));
-        assert!(told(XdpOpenStep::Bind, libc::EBUSY).contains("queue 3 of eth1"));
-        assert!(told(XdpOpenStep::Bind, libc::EBUSY).contains("ss --xdp"));
-        assert!(told(XdpOpenStep::Memory, libc::ENOBUFS).contains("LimitMEMLOCK"));
-        assert!(told(XdpOpenStep::Memory, libc::ENOBUFS).contains("10485760 bytes"));
-        assert!(told(XdpOpenStep::Socket, libc::EAFNOSUPPORT).contains("packet:eth1"));
+        assert!(message(XdpOpenStep::Socket, libc::EPERM).contains("CAP_NET_RAW"));
+        assert!(message(XdpOpenStep::Bind, libc::EBUSY).contains("queue 3 of eth1"));
+        assert!(message(XdpOpenStep::Bind, libc::EBUSY).contains("ss --xdp"));
+        assert!(message(XdpOpenStep::Memory, libc::ENOBUFS).contains("LimitMEMLOCK"));
+        assert!(message(XdpOpenStep::Memory, libc::ENOBUFS).contains("10485760 bytes"));
+        assert!(message(XdpOpenStep::Socket, libc::EAFNOSUPPORT).contains("packet:eth1"));
         assert!(
-            told(XdpOpenStep::Bind, libc::EINVAL)
+            message(XdpOpenStep::Bind, libc::EINVAL)
                 .contains("cannot bind an AF_XDP socket for queue 3 of eth1")
         );
     }
