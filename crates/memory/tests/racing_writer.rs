@@ -2,7 +2,7 @@
 //! are not among them: they have no check, and docs/memory-layout.md says what a reader may see of
 //! one.
 //!
-//! The writer writes elements in which all words tell the same number, so an element put together
+//! The writer writes elements in which all words hold the same number, so an element put together
 //! of two writes shows. A reader that skipped its check, or believed it too early, fails here
 //! within a moment.
 

@@ -291,7 +291,7 @@ fn a_region_file_is_joined_to_huge_pages_while_it_is_written_and_nothing_is_lost
 }
 
 #[test]
-fn joining_ends_when_it_is_told_to_and_leaves_other_regions_alone() {
+fn joining_ends_when_asked_to_and_leaves_other_regions_alone() {
     let _turn = turn();
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let region = open(&dir.path().join("flows"), SLOTS);

@@ -333,7 +333,7 @@ fn immediates_wake_a_reader_and_receives_come_back_when_taken() {
 }
 
 #[test]
-fn counters_go_on_after_a_restart_and_tell_what_a_kill_cost() {
+fn counters_go_on_after_a_restart_and_show_what_a_kill_cost() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("soft.counters");
     let mut config = config(4791);

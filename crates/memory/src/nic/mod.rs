@@ -52,7 +52,7 @@ pub trait Nic: Send + Sync {
     /// Makes a queue pair in state RTR for the peer of the request.
     fn create_queue_pair(&self, request: &QueuePairRequest) -> Result<QueuePairInfo, NicError>;
 
-    /// Ends a queue pair. Returns its expected PSN at that moment, if the device can tell.
+    /// Ends a queue pair. Returns its expected PSN at that moment, if the device knows it.
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError>;
 
     /// The current status of every queue pair. A passive queue pair that fell into ERROR raises no event: it is seen

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_some_at_a_time_and_tells_what_it_passed_over() {
+    fn it_reads_some_at_a_time_and_reports_what_it_passed_over() {
         let store = lists();
         (1..=300).filter(|sequence| *sequence != 2).for_each(|sequence| put(&store, 1, sequence));
         let lists = Lists::new(&store).unwrap();

@@ -27,13 +27,13 @@ fn key_write_answers_in_every_size_and_batch() {
             let mut values = vec![0xee; keys.len() * reader.value_len()];
             reader.query_keys(&keys, Choice::First, &mut answers, &mut values).unwrap();
             for (i, answer) in answers.iter().enumerate() {
-                let told = &values[i * reader.value_len()..][..reader.value_len()];
+                let returned = &values[i * reader.value_len()..][..reader.value_len()];
                 if i < 100 {
                     assert!(answer.found && answer.agreeing >= 1 && answer.differing == 0, "{i}: {answer:?}");
-                    assert_eq!(told, value(i as u32));
+                    assert_eq!(returned, value(i as u32));
                 } else {
                     assert_eq!(*answer, KeyWriteReading::default(), "{i}");
-                    assert!(told.iter().all(|b| *b == 0), "another key's bytes are not handed out");
+                    assert!(returned.iter().all(|b| *b == 0), "another key's bytes are not handed out");
                 }
             }
         }
@@ -64,7 +64,7 @@ fn a_slot_that_holds_another_key_is_no_copy_whatever_its_checksum() {
 }
 
 #[test]
-fn key_write_tells_of_copies_that_differ() {
+fn key_write_counts_copies_that_differ() {
     use key_write::{KeyWriteReader, KeyWriteReading};
     use layout::key_write::Choice;
     let store =
@@ -200,8 +200,8 @@ fn a_region_that_is_too_short_is_an_error_and_no_answer() {
     let reader = key_write::KeyWriteReader::new(&store).unwrap();
     let policy = layout::key_write::Choice::First;
     assert!(outside(reader.query_keys(&keys, policy, &mut answers, &mut values)));
-    let told = store.outside_region(load::measure_load(&store).unwrap_err()).to_string();
-    assert!(told.contains("store \"s\"") && told.contains("region file"), "{told}");
+    let error = store.outside_region(load::measure_load(&store).unwrap_err()).to_string();
+    assert!(error.contains("store \"s\"") && error.contains("region file"), "{error}");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_long_gap_is_found_before_the_reader_calls_itself_caught_up() {
 }
 
 #[test]
-fn a_damaged_batch_is_told_and_passed() {
+fn a_damaged_batch_is_counted_and_passed() {
     let store = list_store(64);
     let mut reader = append::Lists::new(&store).unwrap().open_reader(0, append::ReadStart::Oldest).unwrap();
     (1..=3).for_each(|s| put_batch(&store, 0, s));

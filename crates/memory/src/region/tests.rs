@@ -348,20 +348,20 @@ fn what_is_no_regular_file_is_refused_at_once() {
     std::os::unix::fs::symlink(&other, &link).unwrap();
     for path in [fifo.as_path(), &link, Path::new("/dev/zero"), dir.path()] {
         let path = path.to_owned();
-        let (told, tells) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            told.send([
+            sender.send([
                 open(&path, 256).unwrap_err().to_string(),
                 Region::open_plain(&path, 4096).unwrap_err().to_string(),
             ])
         });
-        let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
-        assert!(told.iter().all(|t| t.contains("regular file")), "{told:?}");
+        let errors = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
+        assert!(errors.iter().all(|t| t.contains("regular file")), "{errors:?}");
     }
     // Readers follow links, and do not block, either.
-    let (told, tells) = std::sync::mpsc::channel();
-    std::thread::spawn(move || told.send(Region::open_read_only(&fifo).unwrap_err().to_string()));
-    let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
-    assert!(told.contains("regular file"), "{told}");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(Region::open_read_only(&fifo).unwrap_err().to_string()));
+    let error = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
+    assert!(error.contains("regular file"), "{error}");
     assert_eq!(fs::read(&other).unwrap(), b"somebody's");
 }

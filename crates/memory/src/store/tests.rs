@@ -58,17 +58,19 @@ fn load_is_estimated_from_a_sample() {
     assert_eq!(load::measure_load(&store).unwrap().used, 0);
     let keys = 400_000u32;
     (0..keys).for_each(|i| write(&store, &key(i.wrapping_mul(0x9e37_79b9)), &[1; 12], |_| true));
-    let told = load::measure_load(&store).unwrap();
-    assert!((f64::from(keys) - told.used as f64).abs() / f64::from(keys) < 0.02, "{told:?}");
-    assert!(told.survival.is_some_and(|s| s > 0.95) && told.advised_redundancy.is_some_and(|n| n >= 3));
+    let measured = load::measure_load(&store).unwrap();
+    assert!((f64::from(keys) - measured.used as f64).abs() / f64::from(keys) < 0.02, "{measured:?}");
+    assert!(
+        measured.survival.is_some_and(|s| s > 0.95) && measured.advised_redundancy.is_some_and(|n| n >= 3)
+    );
 }
 
 #[test]
 fn load_of_rings_and_epochs_counts_what_is_there() {
     let lists = list_store(64);
     (1..=100).for_each(|s| put_batch(&lists, 1, s));
-    let told = load::measure_load(&lists).unwrap();
-    assert_eq!((told.used, told.capacity, told.survival), (100, 4 * RING, None));
+    let measured = load::measure_load(&lists).unwrap();
+    assert_eq!((measured.used, measured.capacity, measured.survival), (100, 4 * RING, None));
 }
 
 #[test]
@@ -89,8 +91,8 @@ fn rings_that_turned_over_say_how_much_they_lost() {
 fn a_full_store_says_at_least() {
     let store = store(StoreKind::KeyIncrement { slots: 64, redundancy: 2, replicas: 1 });
     (0..64).for_each(|i| store.region.store_u64(8 * i, 1).unwrap());
-    let told = load::measure_load(&store).unwrap();
-    assert!(told.used > 64 && told.survival.is_some_and(|s| s < 0.2), "{told:?}");
+    let measured = load::measure_load(&store).unwrap();
+    assert!(measured.used > 64 && measured.survival.is_some_and(|s| s < 0.2), "{measured:?}");
 }
 
 #[test]
@@ -109,8 +111,8 @@ fn stores_are_found_by_name_and_kind() {
     assert_eq!(stores.of_primitive("flows", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert_eq!(stores.of_primitive("1", Primitive::KeyWrite).unwrap().spec.name, "flows");
     assert!(stores.of_primitive("9", Primitive::KeyWrite).is_err());
-    let told = stores.of_primitive("flows", Primitive::Append).unwrap_err().to_string();
-    assert!(told.contains("key-write") && told.contains("events"), "{told}");
+    let error = stores.of_primitive("flows", Primitive::Append).unwrap_err().to_string();
+    assert!(error.contains("key-write") && error.contains("events"), "{error}");
     assert!(
         stores.of_primitive("x", Primitive::Append).unwrap_err().to_string().contains("paths (postcarding)")
     );

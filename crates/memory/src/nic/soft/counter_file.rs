@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_is_told_and_left_as_it_is() {
+    fn a_file_cut_short_is_refused_and_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nic.counters");
         let file = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap();
@@ -293,8 +293,8 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for len in [1, 8, 63, 64, 100, 128, 191, 192, 4096, whole.len() - 1] {
             std::fs::write(&path, &whole[..len]).unwrap();
-            let told = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap_err().to_string();
-            assert!(told.contains("cut off") && told.contains("nic.counters"), "{len}: {told}");
+            let error = CounterFile::open(Some(&path), "soft", &["a", "b"]).unwrap_err().to_string();
+            assert!(error.contains("cut off") && error.contains("nic.counters"), "{len}: {error}");
             assert_eq!(std::fs::read(&path).unwrap(), &whole[..len]);
         }
         std::fs::write(&path, &whole).unwrap();

@@ -84,8 +84,8 @@ mod tests {
         refused.note_refusal(Counter::DroppedRange, from(2), 2);
         refused.note_refusal(Counter::DroppedRkey, from(3), 3);
         refused.note_refusal(Counter::DroppedRkey, from(4), 4);
-        let told: Vec<_> = refused.take().iter().map(|r| (r.reason, r.sender, r.qpn)).collect();
-        assert_eq!(told, [(Counter::DroppedRkey, from(3), 3), (Counter::DroppedRange, from(2), 2)]);
+        let taken: Vec<_> = refused.take().iter().map(|r| (r.reason, r.sender, r.qpn)).collect();
+        assert_eq!(taken, [(Counter::DroppedRkey, from(3), 3), (Counter::DroppedRange, from(2), 2)]);
         assert!(refused.take().is_empty());
     }
 

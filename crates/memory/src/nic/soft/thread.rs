@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_millis(20);
 const LINK_COUNTERS: Duration = Duration::from_millis(100);
 
 /// Least interval between log lines about refusals, so that senders cannot flood the log.
-const TELL_REFUSED: Duration = Duration::from_secs(10);
+const LOG_REFUSED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Least interval between yields of the data thread to a waiting control call.
 const STEP_ASIDE: usize = 1000;
@@ -165,7 +165,7 @@ impl DataThread {
     /// Logs refused requests, if there are any and it is time.
     fn log_refused(&mut self, part: &SharedResponder) {
         let (logged, before) = &mut self.refusals_logged;
-        if logged.is_some_and(|at| at.elapsed() < TELL_REFUSED) {
+        if logged.is_some_and(|at| at.elapsed() < LOG_REFUSED_INTERVAL) {
             return;
         }
         let mut responder = lock_ignoring_poison(&part.responder);

@@ -231,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_short_is_told_and_left_as_it_is() {
+    fn a_file_cut_short_is_refused_and_left_as_it_is() {
         let port = Port::new();
         port.set("rcvd_pkts", 7);
         drop(port.open().unwrap());
         let whole = fs::read(port.file()).unwrap();
         for len in 0..whole.len() {
             fs::write(port.file(), &whole[..len]).unwrap();
-            let told = port.open().err().expect("damaged").to_string();
-            assert!(told.contains("device.counters") && told.contains("move it away"), "{len}: {told}");
+            let error = port.open().err().expect("damaged").to_string();
+            assert!(error.contains("device.counters") && error.contains("move it away"), "{len}: {error}");
             assert_eq!(fs::read(port.file()).unwrap(), &whole[..len]);
         }
     }

@@ -154,8 +154,8 @@ impl Context {
     /// The used entries of the GID tables of all ports, at most `most`.
     pub(super) fn query_gids(&self, most: usize) -> io::Result<Vec<ibv::ibv_gid_entry>> {
         let mut entries = vec![ibv::ibv_gid_entry::default(); most];
-        // SAFETY: the context is open; the library writes at most `most` entries of the size it is
-        // told, and the vector has that many.
+        // SAFETY: the context is open; the library writes at most `most` entries of the size that
+        // is given, and the vector has that many.
         let count = unsafe {
             ibv::_ibv_query_gid_table(
                 self.raw.as_ptr(),
