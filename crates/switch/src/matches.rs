@@ -188,14 +188,14 @@ mod tests {
             assert_eq!(file, File { ports: PortRange { low, high }, protocol: Protocol(protocol) });
             assert_eq!(toml::from_str::<File>(&toml::to_string(&file).unwrap()).unwrap(), file);
         }
-        for (text, told) in [
+        for (text, expected) in [
             ("ports = '9-8'\nprotocol = 6", "a range of them"),
             ("ports = 65536\nprotocol = 6", "a port such as 80"),
             ("ports = 1\nprotocol = 256", "an IP protocol"),
             ("ports = 1\nprotocol = 'gre'", "an IP protocol"),
         ] {
             let error = toml::from_str::<File>(text).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -539,7 +539,7 @@ impl Target for P4Switch {
 impl P4Switch {
     /// Collectors whose RC queue pair does not answer: at two checks in a row it has sent frames and received
     /// nothing, although it was probed. The switch counts answers on all queue pairs together. A switch that
-    /// cannot probe requests too few answers to tell.
+    /// cannot probe requests too few answers to judge.
     async fn silent_collectors(
         &mut self,
         counts: &SwitchCounts,
