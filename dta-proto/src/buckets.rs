@@ -377,16 +377,16 @@ mod tests {
         for (text, words) in
             [("[]", "0 copies"), (&five, "5 copies"), (r#"["0-256"]"#, "0 to 255"), ("7", "such as")]
         {
-            let told = read(text).unwrap_err().to_string();
-            assert!(told.contains(words), "{text}: {told}");
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 
     #[test]
     fn what_names_no_buckets_is_refused() {
         for text in ["", "256", "0-256", "-1", "5-4", "0-5,5", "a", "0-", "0--5", "1,,2", "all", "none"] {
-            let told = text.parse::<Buckets>().unwrap_err().to_string();
-            assert!(told.contains("0 to 255"), "{told}");
+            let error = text.parse::<Buckets>().unwrap_err().to_string();
+            assert!(error.contains("0 to 255"), "{error}");
         }
     }
 

@@ -59,10 +59,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told() {
+    fn what_is_not_given() {
         let bare = Endpoint { port: 0, ..Endpoint::new("10.9.0.1".parse().unwrap()) };
         assert_eq!((bare.known_mac(), bare.with_usual_port().port), (None, 4791));
-        let told = Endpoint { port: 9, mac: Mac([2, 0, 0, 0, 0, 1]), ..bare };
-        assert_eq!((told.known_mac(), told.with_usual_port().port), (Some(told.mac), 9));
+        let given = Endpoint { port: 9, mac: Mac([2, 0, 0, 0, 0, 1]), ..bare };
+        assert_eq!((given.known_mac(), given.with_usual_port().port), (Some(given.mac), 9));
     }
 }

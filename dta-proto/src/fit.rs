@@ -96,26 +96,26 @@ mod tests {
         );
         let paths = store("paths", StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 2 });
         let key = Key([1; 16]);
-        let told =
+        let refusal =
             |store: &StoreSpec, body: &DtaBody<'_>| check_report_fit(store, body).unwrap_err().to_string();
         assert_eq!(
             check_report_fit(&flows, &DtaBody::KeyWrite { redundancy: 2, key, value: &[0; 12] }),
             Ok(())
         );
         assert_eq!(
-            told(&flows, &DtaBody::KeyWrite { redundancy: 0, key, value: &[0; 16] }),
+            refusal(&flows, &DtaBody::KeyWrite { redundancy: 0, key, value: &[0; 16] }),
             "the length of the value is 16, but store `flows` takes at most 12 bytes"
         );
         assert_eq!(
-            told(&flows, &DtaBody::KeyIncrement { redundancy: 0, key, delta: 1 }),
+            refusal(&flows, &DtaBody::KeyIncrement { redundancy: 0, key, delta: 1 }),
             "store `flows` is a key-write store, and takes no key-increment reports"
         );
         assert_eq!(
-            told(&events, &DtaBody::Append { list: 16, value: &[0; 16] }),
+            refusal(&events, &DtaBody::Append { list: 16, value: &[0; 16] }),
             "list is 16, but store `events` takes 0 to 15"
         );
         assert_eq!(
-            told(&paths, &DtaBody::Postcard { key, hop: 5, path_length: 5, value: 1 }),
+            refusal(&paths, &DtaBody::Postcard { key, hop: 5, path_length: 5, value: 1 }),
             "hop is 5, but store `paths` takes 0 to 4"
         );
     }

@@ -72,8 +72,8 @@ impl World {
     fn error(&self, fit: &Fit) -> f64 {
         let at = |part: f64| {
             let since = (part * self.seconds * 1e9).round();
-            let told = fit.to_first(self.second(since));
-            (i128::from(told) - i128::from(START) - since as i128).abs() as f64
+            let fitted = fit.to_first(self.second(since));
+            (i128::from(fitted) - i128::from(START) - since as i128).abs() as f64
         };
         at(0.0).max(at(0.5)).max(at(1.0))
     }
@@ -194,8 +194,8 @@ proptest! {
         let span = forth.iter().chain(&back).map(|c| c.first - START);
         let (from, to) = span.fold((u64::MAX, 0), |(from, to), at| (from.min(at), to.max(at)));
         for since in [from, (from + to) / 2, to] {
-            let told = fit.to_first(world.second(since as f64));
-            let error = told.abs_diff(START + since) as f64;
+            let fitted = fit.to_first(world.second(since as f64));
+            let error = fitted.abs_diff(START + since) as f64;
             prop_assert!(error <= fit.bound + 2.0, "{error} ns off at {since}: {fit:?}");
         }
     }

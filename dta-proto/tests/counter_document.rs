@@ -26,7 +26,7 @@ fn tables() -> impl Iterator<Item = &'static CounterTable> {
 /// appear.
 fn rows(
     definition: &'static Definition,
-    told: &mut BTreeSet<&'static str>,
+    listed: &mut BTreeSet<&'static str>,
 ) -> Vec<(String, String, &'static str)> {
     let unit = match definition.kind {
         CounterKind::Counter => definition.unit.to_string(),
@@ -34,7 +34,7 @@ fn rows(
         CounterKind::Position => "a sequence".into(),
     };
     let values = match definition.variables.last().map(|variable| (variable.word, variable.values)) {
-        Some((word, Values::Of(values))) if !values[0].meaning.is_empty() && told.insert(word) => values,
+        Some((word, Values::Of(values))) if !values[0].meaning.is_empty() && listed.insert(word) => values,
         _ => return vec![(definition.name.to_owned(), unit, definition.meaning)],
     };
     let word = definition.variables.last().unwrap().word;
@@ -46,9 +46,9 @@ fn rows(
 
 fn table(table: &'static CounterTable) -> String {
     let mut text = String::from("| name | unit | meaning |\n|---|---|---|\n");
-    let mut told = BTreeSet::new();
+    let mut listed = BTreeSet::new();
     for definition in table.definitions {
-        for (name, unit, meaning) in rows(definition, &mut told) {
+        for (name, unit, meaning) in rows(definition, &mut listed) {
             writeln!(text, "| `{name}` | {unit} | {meaning} |").unwrap();
         }
     }

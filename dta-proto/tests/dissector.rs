@@ -332,15 +332,15 @@ fn the_dissector_says_what_this_crate_decodes() {
     let frames: Vec<Vec<u8>> = packets.iter().map(Packet::frame).collect();
     let mut errors = 0;
     for (packet, line) in packets.iter().zip(dissect(&frames, usize::MAX, &[])) {
-        let told = || format!("{}: {line:?}", to_hex_digits(&packet.payload));
+        let context = || format!("{}: {line:?}", to_hex_digits(&packet.payload));
         if let [("_ws.expert.message", start)] = &packet.said[..] {
-            assert!(line[0].starts_with(start), "{start:?}: {}", told());
+            assert!(line[0].starts_with(start), "{start:?}: {}", context());
             errors += 1;
             continue;
         }
         for (name, printed) in FIELDS.iter().zip(&line) {
             let expected = packet.said.iter().find(|(said, _)| said == name).map_or("", |(_, value)| value);
-            assert_eq!(plain(printed), expected, "{name} of {}", told());
+            assert_eq!(plain(printed), expected, "{name} of {}", context());
         }
     }
     // Some spoiled reports are still good.

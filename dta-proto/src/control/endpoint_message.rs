@@ -75,7 +75,7 @@ mod tests {
         assert_eq!((read.known_mac(), read.port), (None, 0));
         let mut other = good.clone();
         other.gid[15] = 2;
-        for (bad, told) in [
+        for (bad, expected) in [
             (
                 control::Endpoint { ip: String::new(), ..good.clone() },
                 "ip is \"\", but must be an IP address",
@@ -86,7 +86,7 @@ mod tests {
             (control::Endpoint { port: 65_536, ..good.clone() }, "port is 65536"),
         ] {
             let error = Endpoint::try_from(&bad).unwrap_err().to_string();
-            assert!(error.starts_with(told), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn first_takes_the_lowest_copy_and_tells_of_others() {
+    fn first_takes_the_lowest_copy_and_counts_others() {
         assert_eq!(combine_copies(Choice::First, &[None, Some(7), Some(9), Some(9)]), found(7, 1, 2));
         assert_eq!(combine_copies(Choice::First, &[Some(7), Some(7)]), found(7, 2, 0));
         assert_eq!(combine_copies::<u32>(Choice::First, &[None, None]), CombinedCopies::Absent);

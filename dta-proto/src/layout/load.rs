@@ -66,8 +66,8 @@ pub fn slots_for(keys: f64, wanted: f64, copies: RangeInclusive<u8>) -> Option<(
 }
 
 /// Distinct keys written, estimated from the number of slots in use when each key is written to `n` slots:
-/// linear counting, `-(slots / n) ln(1 - used / slots)`. `None` when every slot is in use (there is no
-/// telling), or `n` or `slots` is 0.
+/// linear counting, `-(slots / n) ln(1 - used / slots)`. `None` when every slot is in use (the number is
+/// not known then), or `n` or `slots` is 0.
 ///
 /// The standard error is about `sqrt(slots (e^t - t - 1)) / n` keys at `t = n keys / slots`.
 pub fn estimate_keys(used: u64, slots: u64, n: u8) -> Option<f64> {

@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn what_contradicts_itself_is_refused() {
         let list = |first: u32, count: u32| format!(r#"{{"store":"s","first":{first},"count":{count}}}"#);
-        for (keys, lists, told) in [
+        for (keys, lists, expected) in [
             (r#"[{"a":"0-254"}]"#, String::new(), "copy 0 of bucket 255 is at no collector"),
             (r#"[{"a":"0-255","b":"7"}]"#, String::new(), "copy 0 of bucket 7 is at two collectors"),
             (
@@ -274,15 +274,15 @@ mod tests {
         ] {
             let json = format!(r#"{{"version":1,"keys":{keys},"lists":{{"a":[{lists}]}}}}"#);
             let error = serde_json::from_str::<ClusterPlacement>(&json).unwrap_err().to_string();
-            assert!(error.contains(told), "{json}: {error}");
+            assert!(error.contains(expected), "{json}: {error}");
         }
-        for (colours, told) in [
+        for (colours, expected) in [
             (r#"{"a":"0-9"},{"a":"9"}"#, "a has two colours in bucket 9"),
             ("{},{},{},{},{}", "5 colours, and there are 4"),
         ] {
             let json = format!(r#"{{"version":1,"keys":[],"colours":{{"of":[{colours}]}}}}"#);
             let error = serde_json::from_str::<ClusterPlacement>(&json).unwrap_err().to_string();
-            assert!(error.contains(told), "{json}: {error}");
+            assert!(error.contains(expected), "{json}: {error}");
         }
     }
 

@@ -408,17 +408,23 @@ mod tests {
 
     #[test]
     fn each_bucket_of_a_store_is_at_one_collector() {
-        let told = refusal(&[store(1, 2)]);
-        assert!(told.starts_with("bucket 0 of store `kw` is at collector 0 and at collector 2"), "{told}");
+        let error = refusal(&[store(1, 2)]);
+        assert!(error.starts_with("bucket 0 of store `kw` is at collector 0 and at collector 2"), "{error}");
         let (low, high) = (Buckets::from_range(0, 127), Buckets::from_range(128, 255));
-        let told = refusal(&[part(1, 0, low), part(1, 2, Buckets::from_range(127, 255))]);
-        assert!(told.starts_with("bucket 127 of store `kw` is at collector 0 and at collector 2"), "{told}");
-        let told = refusal(&[
+        let error = refusal(&[part(1, 0, low), part(1, 2, Buckets::from_range(127, 255))]);
+        assert!(
+            error.starts_with("bucket 127 of store `kw` is at collector 0 and at collector 2"),
+            "{error}"
+        );
+        let error = refusal(&[
             part(1, 0, Buckets::from_range(0, 254)),
             part(1, 2, high),
             part(1, 9, Buckets::from_range(255, 255)),
         ]);
-        assert!(told.starts_with("bucket 128 of store `kw` is at collector 0 and at collector 2"), "{told}");
+        assert!(
+            error.starts_with("bucket 128 of store `kw` is at collector 0 and at collector 2"),
+            "{error}"
+        );
         // A bucket may be unassigned.
         for parts in [
             [low, high],
@@ -447,13 +453,13 @@ mod tests {
         };
         let both = [part(0, [low, high]), part(1, [high, low])];
         assert_eq!(apply_changes(&sample(), &both).unwrap().store_parts(1).count(), 2);
-        let told = refusal(&[part(0, [low, high]), part(1, [Buckets::NONE, high])]);
+        let error = refusal(&[part(0, [low, high]), part(1, [Buckets::NONE, high])]);
         assert!(
-            told.starts_with("copy 1 of bucket 128 of store `kw` is at collector 0 and at collector 1"),
-            "{told}"
+            error.starts_with("copy 1 of bucket 128 of store `kw` is at collector 0 and at collector 1"),
+            "{error}"
         );
-        let told = refusal(&[part(0, [low, Buckets::from_range(127, 200)])]);
-        assert!(told.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{told}");
+        let error = refusal(&[part(0, [low, Buckets::from_range(127, 200)])]);
+        assert!(error.starts_with("two copies of bucket 127 of store `kw` are at collector 0"), "{error}");
     }
 
     #[test]
