@@ -86,14 +86,14 @@ fn a_record_says_when_its_flow_began_and_ended() {
     let (seconds, second) = (1_700_000_000u64, 1_000_000_000u64);
     // 2 s after its uptime has wrapped around, the exporter sends a flow that began 7 s before.
     let (uptime, began, ended) = (2_000u32, 2_000u32.wrapping_sub(7_000), 1_999u32);
-    let told = ((seconds - 7) * second, seconds * second - 1_000_000);
+    let span = ((seconds - 7) * second, seconds * second - 1_000_000);
     let mut v5 = emit::netflow_v5_datagram(1, 0, 0, &[tcp()]);
     v5[4..8].copy_from_slice(&uptime.to_be_bytes());
     v5[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
     v5[12..16].copy_from_slice(&5u32.to_be_bytes());
     v5[48..52].copy_from_slice(&began.to_be_bytes());
     v5[52..56].copy_from_slice(&ended.to_be_bytes());
-    assert_eq!(times(&all(&[v5]).1), (told.0 + 5, told.1 + 5));
+    assert_eq!(times(&all(&[v5]).1), (span.0 + 5, span.1 + 5));
     let with = |fields: &[(u16, u16)]| [&FIELDS[..], fields].concat();
     let body = |time: &[u8]| [encode_record(&tcp()), time.to_vec()].concat();
     let v9 = |began: u32| {
@@ -104,7 +104,7 @@ fn a_record_says_when_its_flow_began_and_ended() {
         v9[8..12].copy_from_slice(&(seconds as u32).to_be_bytes());
         v9
     };
-    assert_eq!(times(&all(&[v9(began)]).1), told);
+    assert_eq!(times(&all(&[v9(began)]).1), span);
     assert_eq!(times(&all(&[v9(uptime + 1)]).1).0, seconds * second + 1_000_000, "counted while it was sent");
     // Of an exporter without a clock, the arrival stands for the time of sending.
     let mut without_clock = v9(began);
@@ -288,7 +288,7 @@ fn records_are_numbered_in_v5_and_ipfix() {
 }
 
 #[test]
-fn damage_is_told_and_what_comes_after_is_read() {
+fn damage_is_reported_and_what_comes_after_is_read() {
     for (bytes, reason) in [
         (&[][..], FlowReason::Version),
         (&[0, 7, 0, 0], FlowReason::Version),
@@ -297,7 +297,7 @@ fn damage_is_told_and_what_comes_after_is_read() {
     ] {
         assert_eq!(all(&[bytes.to_vec()]).1, [Err(reason)], "{bytes:?}");
     }
-    // Cut short anywhere: nothing is taken that is not whole, and something is always told.
+    // Cut short anywhere: nothing is taken that is not whole, and something is always reported.
     let sets = [set(2, &encode_template(256, &FIELDS)), set(256, &encode_record(&tcp()))];
     for whole in [
         emit::netflow_v5_datagram(1, 0, 0, &[tcp()]),
@@ -485,9 +485,9 @@ fn agents_and_their_parts_number_datagrams_for_themselves() {
 }
 
 #[test]
-fn damaged_samples_are_told_and_those_behind_them_are_read() {
+fn damaged_samples_are_reported_and_those_behind_them_are_read() {
     let whole = sample(&[emit::sflow_header_record(1, &packet())]);
-    // Cut short anywhere: nothing is taken that is not whole, and something is always told.
+    // Cut short anywhere: nothing is taken that is not whole, and something is always reported.
     let datagram = sflow(1, std::slice::from_ref(&whole));
     for len in 4..datagram.len() {
         assert_eq!(all(&[datagram[..len].to_vec()]).1, [Err(FlowReason::Malformed)], "{len} bytes");
@@ -758,7 +758,7 @@ fn counts_that_nobody_can_have_are_left_out() {
 }
 
 #[test]
-fn padding_is_read_and_other_rests_are_told() {
+fn padding_is_read_and_other_rests_are_reported() {
     let sets = |tail: &[u8]| {
         let mut datagram = emit::netflow_v9_datagram(
             1,
@@ -1025,15 +1025,15 @@ proptest! {
     #[test]
     fn every_byte_has_a_fate(datagrams in prop::collection::vec(any_datagram(), 1..8)) {
         let mut decoder = Decoder::new(DecoderOptions { sources: 2, ..DecoderOptions::default() });
-        let mut told = Vec::new();
+        let mut reasons = Vec::new();
         for datagram in &datagrams {
-            told.extend(exported(&mut decoder, 0, HERE, datagram).into_iter().filter_map(Result::err));
+            reasons.extend(exported(&mut decoder, 0, HERE, datagram).into_iter().filter_map(Result::err));
             prop_assert_eq!(decoder.decoder_counters().find_imbalance(), None);
         }
         let counters = decoder.decoder_counters();
         prop_assert_eq!(counters.bytes, datagrams.iter().map(Vec::len).sum::<usize>() as u64);
         for (reason, bytes) in FlowReason::ALL.iter().zip(counters.unread_bytes) {
-            prop_assert!(bytes == 0 || told.contains(reason), "{:?} of {} bytes was not told", reason, bytes);
+            prop_assert!(bytes == 0 || reasons.contains(reason), "{:?} of {} bytes was not reported", reason, bytes);
         }
     }
 }

@@ -199,7 +199,7 @@ fn routed(frame: &[u8], ip: usize) -> Vec<u8> {
 }
 
 /// A report without what only the switch knows: times, latencies, occupancies.
-type Told = (u8, String);
+type PlainReport = (u8, String);
 
 /// A packet, and what should be reported of it.
 struct Event<'a> {
@@ -214,7 +214,7 @@ struct Event<'a> {
 }
 
 /// The reports that the entries of `report` and the clone sessions make of it: destination and text.
-fn told(event: &Event<'_>) -> Vec<Told> {
+fn reports_of(event: &Event<'_>) -> Vec<PlainReport> {
     let (_, flow) = flows(event.frame).expect("an IPv4 flow");
     let key = flow.to_key();
     let mut all = Vec::new();
@@ -262,7 +262,7 @@ fn told(event: &Event<'_>) -> Vec<Told> {
 
 /// A report that came, decoded.
 struct Came {
-    told: Told,
+    report: PlainReport,
     sequence: u32,
     restarted: bool,
     /// Full time and latency of a hop-latency report; low 32 bits of the time, and latency, of a Telemetry Report.
@@ -345,7 +345,7 @@ fn dta_report(frame: &Frame, to: u8, ip: &[u8], datagram: &UdpDatagram<'_>) -> C
         DtaBody::SketchMerge { .. } => panic!("no such report"),
     };
     let (sequence, restarted) = (report.sequence, report.restarted);
-    Came { told: (to, text), sequence, restarted, moment, flow: None, packet: None, received: frame.time }
+    Came { report: (to, text), sequence, restarted, moment, flow: None, packet: None, received: frame.time }
 }
 
 fn telemetry_report(frame: &Frame, datagram: &UdpDatagram<'_>) -> Came {
@@ -371,7 +371,7 @@ fn telemetry_report(frame: &Frame, datagram: &UdpDatagram<'_>) -> Came {
     );
     let inside = Frame { port: 0, time: 0, bytes: packet.to_vec() };
     Came {
-        told: (3, text),
+        report: (3, text),
         sequence: source.sequence,
         restarted: false,
         moment,
@@ -382,21 +382,21 @@ fn telemetry_report(frame: &Frame, datagram: &UdpDatagram<'_>) -> Came {
 }
 
 /// Checks that the received reports are the expected ones, with their multiplicity.
-fn compare(phase: u32, truth: &[Told], reports: &[Came]) {
-    let count = |all: &mut dyn Iterator<Item = &Told>| {
-        let mut counts = BTreeMap::<Told, i64>::new();
-        all.for_each(|told| *counts.entry(told.clone()).or_default() += 1);
+fn compare(phase: u32, truth: &[PlainReport], reports: &[Came]) {
+    let count = |all: &mut dyn Iterator<Item = &PlainReport>| {
+        let mut counts = BTreeMap::<PlainReport, i64>::new();
+        all.for_each(|report| *counts.entry(report.clone()).or_default() += 1);
         counts
     };
     let expected = count(&mut truth.iter());
-    let found = count(&mut reports.iter().map(|came| &came.told));
-    for (told, times) in &expected {
-        assert_eq!(found.get(told).copied().unwrap_or(0), *times, "phase {phase}: {told:?}");
+    let found = count(&mut reports.iter().map(|came| &came.report));
+    for (report, times) in &expected {
+        assert_eq!(found.get(report).copied().unwrap_or(0), *times, "phase {phase}: {report:?}");
     }
-    for (told, times) in &found {
+    for (report, times) in &found {
         assert!(
-            expected.contains_key(told),
-            "phase {phase}: reported {times} times without a reason: {told:?}"
+            expected.contains_key(report),
+            "phase {phase}: reported {times} times without a reason: {report:?}"
         );
     }
 }
@@ -464,7 +464,7 @@ fn check(bytes: &[u8]) -> Capture {
     for (number, phase) in &capture.phases {
         let (reports, out) = taken_apart(phase);
         for came in &reports {
-            sequences.entry(came.told.0).or_default().push((came.sequence, came.restarted));
+            sequences.entry(came.report.0).or_default().push((came.sequence, came.restarted));
         }
         let mut room = Vec::new();
         let events = forwarded(phase, &out, &mut room);
@@ -482,7 +482,8 @@ fn check(bytes: &[u8]) -> Capture {
                     BTreeSet::from([26, 29, 55, 80, 89, 128, 130, 134]),
                     "reasons that came up"
                 );
-                let truth: Vec<Told> = events.iter().flat_map(|(_, event)| told(event)).collect();
+                let truth: Vec<PlainReport> =
+                    events.iter().flat_map(|(_, event)| reports_of(event)).collect();
                 compare(*number, &truth, &reports);
                 times_agree(&reports);
                 (low, high) = clocks(phase, &reports);
@@ -502,7 +503,7 @@ fn check(bytes: &[u8]) -> Capture {
                 let watched: BTreeSet<Flow> = demanded.iter().map(|(flow, _)| *flow).collect();
                 assert_eq!(watched.len(), 4, "flows of which a packet was surely in one interval");
                 let mut found = BTreeSet::new();
-                for came in reports.iter().filter(|came| came.told.0 == 3) {
+                for came in reports.iter().filter(|came| came.report.0 == 3) {
                     let (time, flow) = (full_time(came, &reports), came.flow.unwrap());
                     let new = found.insert((flow, i128::from(time) >> INTERVAL));
                     assert!(new, "{flow} was reported twice in one interval");
@@ -515,7 +516,7 @@ fn check(bytes: &[u8]) -> Capture {
                 let of: BTreeSet<u16> = reports.iter().filter_map(|came| came.packet).collect();
                 let reported =
                     events.iter().filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)));
-                let truth: Vec<Told> = reported.flat_map(|(_, event)| told(event)).collect();
+                let truth: Vec<PlainReport> = reported.flat_map(|(_, event)| reports_of(event)).collect();
                 compare(*number, &truth, &reports);
             }
             // At each change of port and queue.
@@ -525,8 +526,8 @@ fn check(bytes: &[u8]) -> Capture {
                     let now = (event.ingress, event.egress, event.queue);
                     last.insert(flows(event.frame).unwrap().1, now) != Some(now)
                 };
-                let truth: Vec<Told> =
-                    events.iter().filter(changed).flat_map(|(_, event)| told(event)).collect();
+                let truth: Vec<PlainReport> =
+                    events.iter().filter(changed).flat_map(|(_, event)| reports_of(event)).collect();
                 assert_eq!(truth.len() / 8, 11, "changes");
                 compare(*number, &truth, &reports);
             }
@@ -536,8 +537,8 @@ fn check(bytes: &[u8]) -> Capture {
                     [vec![FLOW | QUEUE, QUEUE, QUEUE], vec![0; 13], vec![QUEUE; 3], vec![0; 5]].concat();
                 assert_eq!(events.len(), kinds.len());
                 let truth = events.into_iter().zip(kinds).filter(|(_, kinds)| *kinds != 0);
-                let truth: Vec<Told> =
-                    truth.flat_map(|((_, event), kinds)| told(&Event { kinds, ..event })).collect();
+                let truth: Vec<PlainReport> =
+                    truth.flat_map(|((_, event), kinds)| reports_of(&Event { kinds, ..event })).collect();
                 compare(*number, &truth, &reports);
             }
             // At each change of the latency from one range of 2^10 ns to another, and no other packet.
@@ -547,9 +548,10 @@ fn check(bytes: &[u8]) -> Capture {
                     .iter()
                     .filter(|(frame, _)| frame.id().is_some_and(|id| of.contains(&id)))
                     .collect();
-                let truth: Vec<Told> = reported.iter().flat_map(|(_, event)| told(event)).collect();
+                let truth: Vec<PlainReport> =
+                    reported.iter().flat_map(|(_, event)| reports_of(event)).collect();
                 compare(*number, &truth, &reports);
-                let telemetry = reports.iter().filter(|came| came.told.0 == 3);
+                let telemetry = reports.iter().filter(|came| came.report.0 == 3);
                 let latencies: Vec<u32> = telemetry.map(|came| came.moment.unwrap().1 >> 10).collect();
                 assert!(latencies.len() > 1, "no change of 60 latencies was reported");
                 assert!(
@@ -571,7 +573,7 @@ fn check(bytes: &[u8]) -> Capture {
 /// Each Telemetry Report of a flow has the time and latency of a hop-latency report.
 fn times_agree(reports: &[Came]) {
     let moments = |telemetry: bool| {
-        let of = reports.iter().filter(|came| (came.told.0 == 3) == telemetry);
+        let of = reports.iter().filter(|came| (came.report.0 == 3) == telemetry);
         let mut all: Vec<_> =
             of.filter_map(|came| came.moment).map(|(time, latency)| (time as u32, latency)).collect();
         all.sort_unstable();
@@ -584,7 +586,7 @@ fn times_agree(reports: &[Came]) {
 /// The whole time of a Telemetry Report: that of the hop-latency report that was received next to it.
 fn full_time(report: &Came, all: &[Came]) -> u64 {
     let (low, latency) = report.moment.unwrap();
-    let same = all.iter().filter(|came| came.told.0 == 1);
+    let same = all.iter().filter(|came| came.report.0 == 1);
     let same = same.filter_map(|came| {
         came.moment.filter(|(time, of)| (*time as u32, *of) == (low as u32, latency)).map(|m| (came, m.0))
     });
@@ -598,7 +600,7 @@ fn clocks(phase: &Phase, reports: &[Came]) -> (i128, i128) {
     let sent: BTreeMap<_, _> =
         phase.sent.iter().filter_map(|frame| Some((frame.id()?, frame.time))).collect();
     let (mut low, mut high) = (i128::MIN, i128::MAX);
-    for came in reports.iter().filter(|came| came.told.0 == 3 && came.moment.is_some()) {
+    for came in reports.iter().filter(|came| came.report.0 == 3 && came.moment.is_some()) {
         let time = i128::from(full_time(came, reports));
         low = low.max(time - came.received);
         high = high.min(time - sent[&came.packet.unwrap()]);

@@ -24,15 +24,15 @@ use softflowd::{Flows, is_lost, traffic};
 
 /// What datagrams say.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct Decoded {
     flows: Flows,
     others: u64,
     drops: Drops,
     interfaces: u64,
 }
 
-fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec<u8>>) -> Told {
-    let mut told = Told::default();
+fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec<u8>>) -> Decoded {
+    let mut decoded = Decoded::default();
     for datagram in datagrams {
         decoder.decode_datagram(
             ArrivalTime::default(),
@@ -40,24 +40,24 @@ fn decode<'a>(decoder: &mut Decoder, datagrams: impl IntoIterator<Item = &'a Vec
             datagram,
             |one| match one {
                 Ok(Exported::Flow(record)) => {
-                    let sum = told.flows.entry(record.flow_key()).or_default();
+                    let sum = decoded.flows.entry(record.flow_key()).or_default();
                     *sum = (sum.0 + record.total_packets(), sum.1 + record.total_bytes());
                     assert_eq!((record.out_if, record.direction), (3, DIRECTION_INGRESS));
                 }
                 Ok(Exported::Drop(drop)) => {
-                    *told.drops.entry((drop.flow, drop.reason)).or_default() += 1;
+                    *decoded.drops.entry((drop.flow, drop.reason)).or_default() += 1;
                     assert_eq!((drop.ingress, drop.egress), (Some(1), Some(3)));
                 }
                 Ok(Exported::Interface(reading)) => {
-                    told.interfaces += 1;
+                    decoded.interfaces += 1;
                     assert_eq!((reading.interface, reading.speed), (3, Some(1_000_000_000)));
                 }
-                Err(FlowReason::NoFlow) => told.others += 1,
+                Err(FlowReason::NoFlow) => decoded.others += 1,
                 other => panic!("{other:?}"),
             },
         );
     }
-    told
+    decoded
 }
 
 /// How many samples of each of the formats 1 to 5 tshark's dissector finds, and how many datagrams in which it finds damage.
@@ -86,18 +86,19 @@ fn every_sample_and_every_gap_is_what_tshark_counts() {
         let datagrams = made(&capture, into.path());
         let (flows, others, drops) = truth(&capture);
         let mut decoder = Decoder::new(DecoderOptions::default());
-        let told = decode(&mut decoder, &datagrams);
+        let decoded = decode(&mut decoder, &datagrams);
         let sources: Vec<_> =
             decoder.source_gaps().map(|(source, counted)| (source.to_string(), counted.gaps)).collect();
         assert_eq!(sources, [("10.200.0.1/sflow/5".to_owned(), 0)]);
         let (formats, malformed) = dissected(into.path());
         assert!(formats.iter().all(|count| *count > 3), "{what}: {formats:?}");
-        let sampled = told.flows.values().map(|(packets, _)| packets / u64::from(sflow::RATE)).sum::<u64>();
-        assert_eq!(formats[0] + formats[2], sampled + told.others, "{what}");
-        assert_eq!(formats[1] + formats[3], told.interfaces, "{what}");
-        assert_eq!(formats[4], told.drops.values().sum::<u64>(), "{what}");
+        let sampled =
+            decoded.flows.values().map(|(packets, _)| packets / u64::from(sflow::RATE)).sum::<u64>();
+        assert_eq!(formats[0] + formats[2], sampled + decoded.others, "{what}");
+        assert_eq!(formats[1] + formats[3], decoded.interfaces, "{what}");
+        assert_eq!(formats[4], decoded.drops.values().sum::<u64>(), "{what}");
         assert_eq!(malformed, 0, "{what}");
-        assert_eq!(told, Told { flows, others, drops, interfaces: told.interfaces }, "{what}");
+        assert_eq!(decoded, Decoded { flows, others, drops, interfaces: decoded.interfaces }, "{what}");
         // A third is lost.
         let mut decoder = Decoder::new(DecoderOptions::default());
         let kept = datagrams.iter().enumerate().filter(|(n, _)| !is_lost(*n, datagrams.len()));

@@ -79,7 +79,7 @@ impl fmt::Display for FlowExportSource {
     }
 }
 
-/// What a decoder is told about its exporters.
+/// What a decoder is given about its exporters.
 #[derive(Clone, Debug)]
 pub struct DecoderOptions {
     /// Most sources that are followed.

@@ -269,7 +269,7 @@ impl Session {
                     shared.counters.refuse(FlowReason::Malformed, len, each);
                 }
                 NextSet::Set(set) => {
-                    // The header of a set that is cut tells a wrong length.
+                    // The header of a set that is cut has a wrong length.
                     if set.is_cut {
                         count.is_unknown = true;
                         shared.counters.refuse(FlowReason::Malformed, SET_HEADER, each);

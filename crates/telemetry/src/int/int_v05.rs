@@ -5,7 +5,7 @@
 //! stack, and a tail of 4 bytes: `protocol 8, port 16, DSCP 8`. The length counts all of them, in words;
 //! generators leave it 0, which is taken too, as the header alone says how long the stack is.
 //!
-//! GÉANT's program for INT v0.4 sends timestamps of 64 bits under the same instruction count: the length tells.
+//! GÉANT's program for INT v0.4 sends timestamps of 64 bits under the same instruction count: the length shows it.
 
 use super::IntVersion;
 use super::dialect::Form;

@@ -9,8 +9,8 @@ use dta_proto::wire::{Error, Layer, WireErrorKind};
 use super::seen::{Detect, Verdict};
 use super::tallies::PendingTally;
 use super::{
-    ArrivalTime, EgressPortNames, FlowSum, HOP_PORT, IntReason, Key, Named, PrimitiveBatch, Telemetry, Tell,
-    Whose, means_flow,
+    ArrivalTime, EgressPortNames, FlowSum, HOP_PORT, IntReason, Key, Named, PrimitiveBatch, Telemetry,
+    ValueReport, Whose, means_flow,
 };
 use crate::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
 
@@ -269,7 +269,11 @@ impl Telemetry {
                 let (metric, value) = (Metric::FlowLatency, latency);
                 let (key, place, means) = (whose.key, Location::default(), means_flow(whose.flow));
                 let path = Some(Via::Digest(SwitchPath::from_switches(path).path_digest()));
-                self.report_value(at, &Tell { metric, verdict, value, time, key, place, means, path }, made);
+                self.report_value(
+                    at,
+                    &ValueReport { metric, verdict, value, time, key, place, means, path },
+                    made,
+                );
             }
         } else if let ([switch], true) = (path, report.flags.tracked || is_mx) {
             *(if is_mx { &mut self.counters.mx } else { &mut self.counters.xd }) += 1;
@@ -340,7 +344,7 @@ impl Telemetry {
                 let (time, place, means) = (time(), place(queue.id), Means::Itself);
                 self.report_value(
                     at,
-                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    &ValueReport { metric, verdict, value, time, key, place, means, path: None },
                     made,
                 );
             }
@@ -354,7 +358,7 @@ impl Telemetry {
                 let (time, place, means) = (time(), place(congestion.id), Means::Itself);
                 self.report_value(
                     at,
-                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    &ValueReport { metric, verdict, value, time, key, place, means, path: None },
                     made,
                 );
             }
@@ -367,7 +371,7 @@ impl Telemetry {
                 let (time, place) = (time(), place(None));
                 self.report_value(
                     at,
-                    &Tell { metric, verdict, value, time, key, place, means, path: None },
+                    &ValueReport { metric, verdict, value, time, key, place, means, path: None },
                     made,
                 );
             }

@@ -143,7 +143,7 @@ impl EgressPortNames {
 }
 
 /// A value to write or report, with all that is known of it.
-struct Tell {
+struct ValueReport {
     metric: Metric,
     verdict: Verdict,
     value: u64,
@@ -354,7 +354,7 @@ impl Telemetry {
             let metric = Metric::HopLatency;
             self.report_value(
                 at,
-                &Tell { metric, verdict, value, time, key, place, means, path: None },
+                &ValueReport { metric, verdict, value, time, key, place, means, path: None },
                 made,
             );
         }
@@ -366,8 +366,8 @@ impl Telemetry {
 
     /// Writes a value, and makes its event if one is due.
     #[inline(never)]
-    fn report_value(&mut self, at: ArrivalTime, tell: &Tell, made: &mut PrimitiveBatch) {
-        let Tell { metric, verdict, value, time, key, place, means, path } = *tell;
+    fn report_value(&mut self, at: ArrivalTime, report: &ValueReport, made: &mut PrimitiveBatch) {
+        let ValueReport { metric, verdict, value, time, key, place, means, path } = *report;
         let time = self.value_timestamp(at, time);
         let written = TimedValue { value: value.min(u32::MAX.into()) as u32, time };
         made.key_write(self.stores.values, key, &written.to_bytes());
@@ -402,12 +402,12 @@ impl Telemetry {
         else {
             return;
         };
-        self.tell_path(at, time, whose, switches, verdict, made);
+        self.report_path(at, time, whose, switches, verdict, made);
     }
 
     /// Writes a path, and makes its event if one is due.
     #[inline(never)]
-    fn tell_path(
+    fn report_path(
         &mut self,
         at: ArrivalTime,
         time: Option<Time>,

@@ -20,7 +20,7 @@ use dta_proto::telemetry::{self, InterfaceCounter, Location, Means, Metric, Tele
 use super::seen::mix_to_u64;
 use super::{
     ArrivalTime, Detect, EgressPortNames, INTERFACE_COUNTER, INTERFACE_NAME, Named, PrimitiveBatch,
-    Telemetry, Tell, ValueName, Verdict, Whose,
+    Telemetry, ValueName, ValueReport, Verdict, Whose,
 };
 use crate::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
 
@@ -231,7 +231,7 @@ impl Telemetry {
             let means = Means::Itself;
             self.report_value(
                 at,
-                &Tell { metric, verdict, value, time: None, key, place, means, path: None },
+                &ValueReport { metric, verdict, value, time: None, key, place, means, path: None },
                 made,
             );
         }

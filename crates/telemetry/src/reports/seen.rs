@@ -29,28 +29,28 @@ pub enum Detect {
 impl Detect {
     /// Whether a value has changed since it was last reported.
     #[inline]
-    pub fn is_change(self, told: u64, value: u64) -> bool {
+    pub fn is_change(self, reported: u64, value: u64) -> bool {
         match self {
-            Detect::Any => told != value,
-            Detect::Powers => told.leading_zeros() != value.leading_zeros(),
-            Detect::Width(width) => told / width.max(1) != value / width.max(1),
-            Detect::Threshold(most) => told.abs_diff(value) > most,
+            Detect::Any => reported != value,
+            Detect::Powers => reported.leading_zeros() != value.leading_zeros(),
+            Detect::Width(width) => reported / width.max(1) != value / width.max(1),
+            Detect::Threshold(most) => reported.abs_diff(value) > most,
         }
     }
 
     /// The first and the last value that are no change from a reported one.
-    pub(super) fn unchanged_interval(self, told: u64) -> (u64, u64) {
+    pub(super) fn unchanged_interval(self, reported: u64) -> (u64, u64) {
         match self {
-            Detect::Any => (told, told),
-            Detect::Powers => match told.checked_ilog2() {
+            Detect::Any => (reported, reported),
+            Detect::Powers => match reported.checked_ilog2() {
                 None => (0, 0),
                 Some(power) => (1 << power, u64::MAX >> (63 - power)),
             },
             Detect::Width(width) => {
-                let first = told - told % width.max(1);
+                let first = reported - reported % width.max(1);
                 (first, first.saturating_add(width.max(1) - 1))
             }
-            Detect::Threshold(most) => (told.saturating_sub(most), told.saturating_add(most)),
+            Detect::Threshold(most) => (reported.saturating_sub(most), reported.saturating_add(most)),
         }
     }
 }
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn intervals_and_thresholds() {
-        for (told, value, powers, width64, over50) in [
+        for (reported, value, powers, width64, over50) in [
             (408, 408, false, false, false),
             (408, 12, true, true, true),
             (200, 202, false, false, false),
@@ -400,9 +400,9 @@ mod tests {
             (100, 151, true, true, true),
             (150, 100, true, true, false),
         ] {
-            assert_eq!(Detect::Powers.is_change(told, value), powers, "{told} {value}");
-            assert_eq!(Detect::Width(64).is_change(told, value), width64, "{told} {value}");
-            assert_eq!(Detect::Threshold(50).is_change(told, value), over50, "{told} {value}");
+            assert_eq!(Detect::Powers.is_change(reported, value), powers, "{reported} {value}");
+            assert_eq!(Detect::Width(64).is_change(reported, value), width64, "{reported} {value}");
+            assert_eq!(Detect::Threshold(50).is_change(reported, value), over50, "{reported} {value}");
         }
     }
 
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_told_longest_ago_gives_its_place() {
+    fn the_key_reported_longest_ago_gives_its_place() {
         let mut seen = ReportedValues::new(4);
         let mut judge =
             |ident, now| seen.detect_change(&ValueName::without_flow(1, ident), 1, now, Detect::Any, 0);
@@ -472,14 +472,14 @@ mod tests {
     proptest! {
         #[test]
         fn an_interval_has_the_values_that_are_no_change(
-            told in prop_oneof![0u64..300, any::<u64>()],
+            reported in prop_oneof![0u64..300, any::<u64>()],
             value in prop_oneof![0u64..300, any::<u64>()],
             detect in prop_oneof![Just(Detect::Any), Just(Detect::Powers), (1u64..100).prop_map(Detect::Width), (0u64..100).prop_map(Detect::Threshold)],
         ) {
-            let (first, last) = detect.unchanged_interval(told);
-            prop_assert_eq!((first..=last).contains(&value), !detect.is_change(told, value));
+            let (first, last) = detect.unchanged_interval(reported);
+            prop_assert_eq!((first..=last).contains(&value), !detect.is_change(reported, value));
             for value in [first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
-                prop_assert_eq!((first..=last).contains(&value), !detect.is_change(told, value));
+                prop_assert_eq!((first..=last).contains(&value), !detect.is_change(reported, value));
             }
         }
 
@@ -499,15 +499,15 @@ mod tests {
                 let name = if key % 3 == 0 { ValueName::without_flow(kind, ident) } else { Home::from_key(ident).hop_value_name(kind, ident, key.into()) };
                 let verdict = seen.detect_change(&name, value, now, detect, 100);
                 // The model follows what was reported.
-                let told = model.get(&(kind, ident)).copied();
-                let due = told.is_none_or(|(old, at)| detect.is_change(old, value) || now - at >= 100);
+                let reported = model.get(&(kind, ident)).copied();
+                let due = reported.is_none_or(|(old, at)| detect.is_change(old, value) || now - at >= 100);
                 prop_assert!(!due || verdict != Verdict::Same, "an event too few");
                 if room == 4096 {
                     prop_assert_eq!(due, verdict != Verdict::Same);
-                    prop_assert_eq!(told.is_none(), verdict == Verdict::New);
+                    prop_assert_eq!(reported.is_none(), verdict == Verdict::New);
                 }
                 if let Verdict::Changed(old) | Verdict::KeepAlive(old) = verdict {
-                    prop_assert_eq!(Some(old), told.map(|(old, _)| old));
+                    prop_assert_eq!(Some(old), reported.map(|(old, _)| old));
                 }
                 if verdict != Verdict::Same {
                     model.insert((kind, ident), (value, now));

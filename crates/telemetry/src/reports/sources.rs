@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_apart_and_bounded() {
+    fn sources_are_kept_apart_and_bounded() {
         let mut sources = Sources::new(2);
         let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         sources.note_datagram(a, &source(None, 1, 32));

@@ -186,7 +186,7 @@ fn one(version: ReportVersion, flags: Flags, local: Local, hop: Hop, packet: emi
 const LATENCIES: u16 = 0xa000;
 
 #[test]
-fn a_new_flow_is_told_once_and_then_only_what_changes() {
+fn a_new_flow_is_reported_once_and_then_only_what_changes() {
     let mut world = World::new(Rules::default());
     let report = |latency| with_stack(flow(), LATENCIES, vec![hop(4, latency), hop(5, 4), hop(6, 4)]);
     world.take(0, &report(400));
@@ -316,7 +316,7 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
 }
 
 #[test]
-fn what_does_not_change_is_told_again_after_the_keep_alive() {
+fn what_does_not_change_is_reported_again_after_the_keep_alive() {
     let mut world = World::new(Rules::default());
     let report = with_stack(flow(), LATENCIES, vec![hop(4, 100)]);
     world.take(0, &report);
@@ -330,7 +330,7 @@ fn what_does_not_change_is_told_again_after_the_keep_alive() {
 }
 
 #[test]
-fn always_writes_and_tells_no_more() {
+fn always_writes_and_reports_no_more() {
     let mut rules = Rules::default();
     rules.metrics[Metric::HopLatency.index()].always = true;
     let mut world = World::new(rules);
@@ -342,7 +342,7 @@ fn always_writes_and_tells_no_more() {
 }
 
 #[test]
-fn another_path_and_a_loop_are_told() {
+fn another_path_and_a_loop_are_reported() {
     let mut world = World::new(Rules::default());
     let report = |switches: &[u32]| with_stack(flow(), 0x8000, switches.iter().map(|s| hop(*s, 0)).collect());
     world.take(0, &report(&[3, 2, 1]));
@@ -366,7 +366,7 @@ fn another_path_and_a_loop_are_told() {
     world.take(20, &report(&[8, 7, 6, 5, 4, 3, 2, 1]));
     let stored = SwitchPath::parse_bytes(&world.writes[&(1, flow().to_key())]).unwrap();
     assert_eq!(world.paths(), [(Why::Moved, Some(Via::Digest(stored.path_digest())))]);
-    // More hops than a path tells.
+    // More hops than a path holds.
     let long: Vec<u32> = (0..20).collect();
     world.take(3, &report(&long));
     assert_eq!(world.path(flow()).unwrap(), "19:18:17:16:15:14:13:12:11:10:9:8:7:6:...");
@@ -390,7 +390,7 @@ fn queues_and_links_are_by_port() {
 }
 
 #[test]
-fn drops_are_told_and_counted_by_switch_and_by_flow() {
+fn drops_are_reported_and_counted_by_switch_and_by_flow() {
     let mut world = World::new(Rules::default());
     let flags = Flags { dropped: true, ..Flags::default() };
     let hop = Hop { switch: Some(4), drop: (Some(3), 71), ports: [Some(1), Some(2)], ..Hop::default() };
@@ -458,59 +458,59 @@ fn a_path_that_is_learned_switch_by_switch_has_not_changed() {
         let flags = Flags { tracked: true, ..Flags::default() };
         one(ReportVersion::V05, flags, Local::SwitchLocal, hop(switch, 0), emit::EmittedPacket::new(*flow))
     };
-    let mut told = |now, flow: &Flow, switch| {
+    let mut reported = |now, flow: &Flow, switch| {
         world.take(now, &of(flow, switch));
         world.paths()
     };
     let path = |switches: &[u32]| Some(Via::Path(SwitchPath::from_switches(switches)));
-    assert_eq!(told(0, &flow(), 7), [(Why::New, path(&[7]))]);
-    assert_eq!(told(4 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
-    assert_eq!(told(8 * SECOND, &flow(), 3), [(Why::Learning, path(&[7, 5, 3]))]);
-    assert_eq!(told(9 * SECOND, &flow(), 3), []);
+    assert_eq!(reported(0, &flow(), 7), [(Why::New, path(&[7]))]);
+    assert_eq!(reported(4 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
+    assert_eq!(reported(8 * SECOND, &flow(), 3), [(Why::Learning, path(&[7, 5, 3]))]);
+    assert_eq!(reported(9 * SECOND, &flow(), 3), []);
     // It has settled: another switch is another path, and what comes right after belongs to that.
-    assert_eq!(told(20 * SECOND, &flow(), 9), [(Why::Moved, path(&[7, 5, 3, 9]))]);
-    assert_eq!(told(21 * SECOND, &flow(), 8), [(Why::Learning, path(&[7, 5, 3, 9, 8]))]);
+    assert_eq!(reported(20 * SECOND, &flow(), 9), [(Why::Moved, path(&[7, 5, 3, 9]))]);
+    assert_eq!(reported(21 * SECOND, &flow(), 8), [(Why::Learning, path(&[7, 5, 3, 9, 8]))]);
     // An evicted flow is learned again, and did not change.
     for port in [1, 2] {
-        assert_eq!(told(30 * SECOND, &Flow { sport: port, ..flow() }, 7)[0].0, Why::New);
+        assert_eq!(reported(30 * SECOND, &Flow { sport: port, ..flow() }, 7)[0].0, Why::New);
     }
-    assert_eq!(told(31 * SECOND, &flow(), 7), [(Why::Learning, path(&[7]))]);
-    assert_eq!(told(32 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
+    assert_eq!(reported(31 * SECOND, &flow(), 7), [(Why::Learning, path(&[7]))]);
+    assert_eq!(reported(32 * SECOND, &flow(), 5), [(Why::Learning, path(&[7, 5]))]);
 }
 
 #[test]
-fn where_a_flow_leaves_a_switch_is_told_with_and_without_a_latency() {
+fn where_a_flow_leaves_a_switch_is_reported_with_and_without_a_latency() {
     let mut world = World::new(Rules::default());
     let at = |port, latency| Hop { ports: [Some(1), port], ..hop(4, latency) };
     let key = telemetry::hop_latency_key(&flow(), 4);
     let wall = 1_700_000_000 * SECOND;
     let leaves =
         |port, time| (key, Means::Leaves { flow: flow().to_key(), switch: 4, port, time: wall + time });
-    let mut told = |now, instructions, hop| {
+    let mut reported = |now, instructions, hop| {
         world.take(now, &with_stack(flow(), instructions, vec![hop]));
         let ports = world.keys().into_iter().filter(|(_, means)| matches!(means, Means::Leaves { .. }));
         (ports.collect::<Vec<_>>(), world.changes().iter().filter(|c| c.0 == Metric::HopLatency).count())
     };
     // Switch, ports and latency: another port is reported though the latency stays in its interval.
-    assert_eq!(told(0, 0xe000, at(Some(3), 400)), (vec![leaves(Some(3), 0)], 1));
-    assert_eq!(told(1, 0xe000, at(Some(3), 401)), (vec![], 0));
-    assert_eq!(told(2, 0xe000, at(Some(4), 400)), (vec![leaves(Some(4), 2)], 0));
-    assert_eq!(told(3, 0xe000, at(Some(4), 400)), (vec![], 0));
-    assert_eq!(told(4, 0xe000, at(Some(5), 4)), (vec![leaves(Some(5), 4)], 1), "both at once");
-    assert_eq!(told(5, 0xe000, at(Some(5), 4)), (vec![], 0));
+    assert_eq!(reported(0, 0xe000, at(Some(3), 400)), (vec![leaves(Some(3), 0)], 1));
+    assert_eq!(reported(1, 0xe000, at(Some(3), 401)), (vec![], 0));
+    assert_eq!(reported(2, 0xe000, at(Some(4), 400)), (vec![leaves(Some(4), 2)], 0));
+    assert_eq!(reported(3, 0xe000, at(Some(4), 400)), (vec![], 0));
+    assert_eq!(reported(4, 0xe000, at(Some(5), 4)), (vec![leaves(Some(5), 4)], 1), "both at once");
+    assert_eq!(reported(5, 0xe000, at(Some(5), 4)), (vec![], 0));
     // Switch and ports alone.
     let mut world = World::new(Rules::default());
-    let mut told = |now, port| {
+    let mut reported = |now, port| {
         world.take(now, &with_stack(flow(), 0xc000, vec![at(port, 0)]));
         let mut keys = world.keys();
         keys.retain(|(_, means)| matches!(means, Means::Leaves { .. }));
         keys
     };
-    assert_eq!(told(0, Some(3)), [leaves(Some(3), 0)]);
-    assert_eq!(told(1, Some(3)), []);
-    assert_eq!(told(2, Some(4)), [leaves(Some(4), 2)]);
-    assert_eq!(told(62 * SECOND, Some(4)), [leaves(Some(4), 62 * SECOND)]);
-    assert_eq!(told(63 * SECOND, None), [], "nothing is said");
+    assert_eq!(reported(0, Some(3)), [leaves(Some(3), 0)]);
+    assert_eq!(reported(1, Some(3)), []);
+    assert_eq!(reported(2, Some(4)), [leaves(Some(4), 2)]);
+    assert_eq!(reported(62 * SECOND, Some(4)), [leaves(Some(4), 62 * SECOND)]);
+    assert_eq!(reported(63 * SECOND, None), [], "nothing is said");
 }
 
 #[test]
@@ -558,7 +558,7 @@ fn the_flow_in_a_tunnel_is_the_flow() {
 }
 
 #[test]
-fn ipv6_flows_and_large_switch_numbers_are_told_apart_and_named() {
+fn ipv6_flows_and_large_switch_numbers_are_kept_apart_and_named() {
     let v6: Flow = "[2001:db8::1]:5000->[2001:db8::2]:5000/udp".parse().unwrap();
     let mut world = World::new(Rules::default());
     for (n, flow) in [flow(), v6].into_iter().enumerate() {
@@ -707,12 +707,12 @@ proptest! {
         for (n, (sport, switch, latency)) in steps.into_iter().enumerate() {
             let flow = Flow { sport, ..flow() };
             world.take(n as u64, &with_stack(flow, LATENCIES, vec![hop(switch, latency)]));
-            let told = model.get(&(sport, switch)).copied();
+            let reported = model.get(&(sport, switch)).copied();
             let written = world.value(telemetry::hop_latency_key(&flow, switch)).unwrap();
-            match told {
-                Some(told) if !Detect::Powers.is_change(told.into(), latency.into()) => {
+            match reported {
+                Some(reported) if !Detect::Powers.is_change(reported.into(), latency.into()) => {
                     // It need not be written; after an eviction it is.
-                    prop_assert!(written == told || written == latency);
+                    prop_assert!(written == reported || written == latency);
                 }
                 _ => prop_assert_eq!(written, latency),
             }
@@ -761,8 +761,8 @@ fn every_record_is_an_entry_of_its_exporters_list() {
     let used: BTreeSet<u32> = lists_of.into_values().flatten().collect();
     assert_eq!(used.into_iter().collect::<Vec<_>>(), RECORD_LISTS);
     assert!(world.counts.is_empty() && world.writes.is_empty() && world.keys().is_empty());
-    let told = world.telemetry.record_counters();
-    assert_eq!((told.records, told.appended, told.sampled, told.counted), (200, 200, 100, 0));
+    let counters = world.telemetry.record_counters();
+    assert_eq!((counters.records, counters.appended, counters.sampled, counters.counted), (200, 200, 100, 0));
 }
 
 #[test]
@@ -775,8 +775,8 @@ fn flows_on_the_watchlist_are_counted_too() {
     let keys = [telemetry::packets_key(&flow()), telemetry::bytes_key(&flow())];
     assert_eq!(keys.map(|key| world.counts[&key]), [303, 30_300]);
     assert_eq!(world.counts.len(), 2);
-    let told = world.telemetry.record_counters();
-    assert_eq!((told.records, told.appended, told.counted, told.not_watched), (3, 3, 2, 0));
+    let counters = world.telemetry.record_counters();
+    assert_eq!((counters.records, counters.appended, counters.counted, counters.not_watched), (3, 3, 2, 0));
 }
 
 #[test]
@@ -785,17 +785,17 @@ fn records_without_a_place_or_room_are_dropped_and_counted() {
     world.telemetry.set_record_room(RecordRoom { records: 2, counts: 8 });
     let made: Vec<_> = (0..3).map(|n| world.record(n, &record(flow()))).collect();
     assert_eq!(made, [3, 1, 0], "a record costs one operation, its counts eight");
-    let told = world.telemetry.record_counters();
-    assert_eq!((told.counted, told.uncounted), (1, 1));
+    let counters = world.telemetry.record_counters();
+    assert_eq!((counters.counted, counters.uncounted), (1, 1));
     let dropped = |world: &World, reason| world.telemetry.record_counters().dropped_records(reason);
     assert_eq!(dropped(&world, FlowReason::Congested), 1);
     world.telemetry.set_record_room(RecordRoom::default());
     world.telemetry.set_record_store(RecordStore::default());
     assert_eq!((world.record(3, &record(flow())), dropped(&world, FlowReason::NoStore)), (0, 1));
     FlowReason::ALL.iter().for_each(|reason| world.telemetry.drop_record(*reason));
-    let told = world.telemetry.record_counters();
+    let counters = world.telemetry.record_counters();
     assert_eq!(
-        (told.appended, told.records, told.find_imbalance()),
+        (counters.appended, counters.records, counters.find_imbalance()),
         (2, 4 + FlowReason::ALL.len() as u64, None)
     );
 }
@@ -820,7 +820,7 @@ fn queue_and_latency_of_a_sampled_packet_are_those_of_a_hop() {
     };
     world.exported(0, &transit(Some(700), Some(9000)));
     assert_eq!(values(&world), [Some(700), Some(9000)]);
-    assert_eq!(world.exported(1, &transit(Some(701), Some(9001))), 0, "no change that is told");
+    assert_eq!(world.exported(1, &transit(Some(701), Some(9001))), 0, "no change that is reported");
     world.exported(2, &transit(Some(90_000), None));
     assert_eq!(values(&world), [Some(90_000), Some(9000)]);
     let mut world = World::new(Rules { watch: vec!["192.0.2.0/24".parse().unwrap()], ..Rules::default() });
@@ -839,7 +839,7 @@ fn names_of_interfaces_are_in_the_key_directory() {
         })
     };
     let key = telemetry::interface_name_key(exporter.to_bits(), 3);
-    for (at, name, is_told) in [
+    for (at, name, is_entered) in [
         (0, "Gi0/3", true),
         (1, "Gi0/3", false),
         (2, "uplink", true),
@@ -848,7 +848,7 @@ fn names_of_interfaces_are_in_the_key_directory() {
     ] {
         world.exported(at * SECOND, &named(name));
         let means = Means::Name(dta_proto::trace::TraceName::new(name));
-        assert_eq!(world.keys(), if is_told { vec![(key, means)] } else { vec![] }, "{at} s");
+        assert_eq!(world.keys(), if is_entered { vec![(key, means)] } else { vec![] }, "{at} s");
     }
 }
 
@@ -885,8 +885,8 @@ fn a_notice_of_a_drop_is_what_a_report_about_one_is() {
     assert_eq!(world.keys(), keys);
     let other = "192.0.2.1:1->192.0.2.2:2/udp".parse().unwrap();
     assert_eq!(world.exported(SECOND, &Exported::Drop(PacketDrop { flow: Some(other), ..drop })), 0);
-    let told = world.telemetry.record_counters();
-    assert_eq!((told.records, told.drops, told.not_watched), (3, 2, 1));
+    let counters = world.telemetry.record_counters();
+    assert_eq!((counters.records, counters.drops, counters.not_watched), (3, 2, 1));
 }
 
 #[test]
@@ -1065,7 +1065,7 @@ fn a_program_that_has_stopped_dropping_is_counted_to_the_last_report() {
 }
 
 #[test]
-fn what_a_program_cannot_tell_has_no_template() {
+fn what_a_program_cannot_recognize_has_no_template() {
     let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };
     let tracked = Flags { tracked: true, ..Flags::default() };
     let stack = || Stack::new(IntVersion::V10, LATENCIES, vec![hop(4, 400)]);

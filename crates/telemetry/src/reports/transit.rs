@@ -4,7 +4,7 @@ use dta_proto::flow_record::switch_from_exporter;
 use dta_proto::telemetry::{self, Location, Means, Metric};
 
 use super::seen::Verdict;
-use super::{ArrivalTime, EgressPortNames, Named, PrimitiveBatch, Telemetry, Tell, Whose};
+use super::{ArrivalTime, EgressPortNames, Named, PrimitiveBatch, Telemetry, ValueReport, Whose};
 use crate::exported::TransitReading;
 
 impl Telemetry {
@@ -40,7 +40,7 @@ impl Telemetry {
                 let (place, means) = (place(reading.queue), Means::Itself);
                 self.report_value(
                     at,
-                    &Tell { metric, verdict, value, time: None, key, place, means, path: None },
+                    &ValueReport { metric, verdict, value, time: None, key, place, means, path: None },
                     made,
                 );
             }
