@@ -417,7 +417,7 @@ fn a_usual_filter_takes_few_tests_and_terms() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    for (text, told) in [
+    for (text, expected) in [
         ("ether host 2:2:2:2:2:2", "`ether` is not supported"),
         ("tcp and less 100", "`less` is not supported"),
         ("not arp", "`arp` is not supported: only IP packets are traced"),
@@ -428,13 +428,13 @@ fn what_is_not_supported_is_refused_by_name() {
         ("geneve", "leave it out"),
     ] {
         let error = compile_filter(text).unwrap_err().to_string();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
 fn what_is_wrong_is_shown_where_it_stands() {
-    for (text, told) in [
+    for (text, expected) in [
         ("tcp port", "at the end: a name or number is missing"),
         ("tcp port http", "at `http`: a port is a number"),
         ("host example.org", "at `example.org`: a host is written as an address"),
@@ -453,7 +453,7 @@ fn what_is_wrong_is_shown_where_it_stands() {
         ("tcp[tcpflags] 3", "at `3`: compare"),
     ] {
         let error = compile_filter(text).unwrap_err().to_string();
-        assert!(error.starts_with(told), "{text}: {error}");
+        assert!(error.starts_with(expected), "{text}: {error}");
     }
     assert_eq!(compile_filter(&"not ".repeat(1000)), Err(FilterError::Deep));
     assert_eq!(compile_filter(&"(".repeat(8_000)), Err(FilterError::Deep));

@@ -248,15 +248,15 @@ fn version_0_answers_its_own_nacks() {
 }
 
 #[test]
-fn the_fate_of_each_datagram_is_told() {
+fn the_fate_of_each_datagram_is_observed() {
     let (receiver, address) = Receiver::new();
     let faults = "drop=0.1,dup=0.1,reorder=0.1".parse().unwrap();
     let mut reporter = Reporter::open(Config { faults, seed: 5, ..config(address) }).unwrap();
     let fates = Arc::new(Mutex::new(BTreeMap::new()));
-    let told = Arc::clone(&fates);
+    let observed = Arc::clone(&fates);
     reporter.set_observer(move |fate, sent| {
         assert!(!sent.again);
-        assert_eq!(told.lock().unwrap().insert(sent.sequence, fate), None, "one fate each");
+        assert_eq!(observed.lock().unwrap().insert(sent.sequence, fate), None, "one fate each");
     });
     for n in 0..200 {
         key_write(&mut reporter, n);

@@ -137,7 +137,7 @@ not json
 }
 
 #[test]
-fn tells_what_is_wrong() {
+fn says_what_is_wrong() {
     for (arguments, status, expect) in [
         ("send", 2, "--file"),
         ("send append --list 1", 2, "--value"),

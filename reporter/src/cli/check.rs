@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(place(Some("1"), &write), Ok(1));
         assert_eq!(place(None, &write), Ok(1));
         assert_eq!(place(Some("drops"), &append), Ok(3));
-        for (store, body, told) in [
+        for (store, body, expected) in [
             (None, &append, "several append stores"),
             (Some("0"), &append, "no store 0, but 1 `flows` (key-write), 2 `events` (append)"),
             (Some("flow"), &append, "no store `flow`"),
@@ -230,7 +230,7 @@ mod tests {
             ),
         ] {
             let error = place(store, body).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::pace::Pacer;
 use crate::{Config, ReportOptions, Reporter};
 
 /// Invalid lines that are reported individually.
-const TOLD: u64 = 10;
+const MOST_REPORTED: u64 = 10;
 
 /// Longest line of a file, so that a file without line ends does not fill memory.
 const LINE_MAX: u64 = 64 << 10;
@@ -164,7 +164,7 @@ impl SendRun {
             };
             if let Err(error) = sent {
                 bad += 1;
-                if bad <= TOLD {
+                if bad <= MOST_REPORTED {
                     let text = format!("dta-reporter: line {number}: {error}");
                     eprintln!("{}", dta_cli::terminal::for_stderr(&text));
                 }

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_with_one_digest_are_told_apart_by_their_order() {
+    fn packets_with_one_digest_are_distinguished_by_their_order() {
         let mut journeys = Journeys::default();
         for (point, time) in [(0, 1), (0, 2), (1, 3), (1, 4)] {
             journeys.add_record(record(9, point, time), time);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_more_is_told_and_a_size_at_one_point() {
+    fn only_what_is_more_is_reported_and_a_size_at_one_point() {
         let flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
         let at = |point| FlowAt { flow, namespace: 1, interface: 2, point };
         let count = |packets, bytes, drops| FlowCount { packets, bytes, drops };

@@ -130,9 +130,9 @@ impl Journeys {
                 return journey.add(record, hop);
             }
             // This far apart, it is another packet with the same bytes.
-            let told = std::mem::replace(journey, Journey::new(record));
+            let earlier = std::mem::replace(journey, Journey::new(record));
             journey.add(record, hop);
-            return Took::Full(Box::new(told));
+            return Took::Full(Box::new(earlier));
         }
         let full = if self.at.len() == self.most { self.take_oldest() } else { None };
         let mut journey = Journey::new(record);
@@ -234,50 +234,50 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_no_room_the_oldest_is_told_early() {
+    fn when_there_is_no_room_the_oldest_is_reported_early() {
         let mut journeys = Journeys::new(2, QUIET);
         assert_eq!(journeys.take(&record(1, 10), 0), Took::New);
         assert_eq!(journeys.take(&record(2, 11), 0), Took::New);
-        let Took::Full(told) = journeys.take(&record(3, 12), 0) else { panic!() };
-        assert_eq!((told.digest, journeys.len()), (1, 2));
+        let Took::Full(oldest) = journeys.take(&record(3, 12), 0) else { panic!() };
+        assert_eq!((oldest.digest, journeys.len()), (1, 2));
     }
 
     #[test]
     fn the_same_bytes_much_later_are_another_packet() {
         let mut journeys = Journeys::new(2, QUIET);
         journeys.take(&record(1, 10), 0);
-        let Took::Full(told) = journeys.take(&record(1, 10 + LONGEST + 1), 1) else { panic!() };
-        assert_eq!(hops(&told), [(0, 10)]);
+        let Took::Full(earlier) = journeys.take(&record(1, 10 + LONGEST + 1), 1) else { panic!() };
+        assert_eq!(hops(&earlier), [(0, 10)]);
         assert_eq!(hops(&journeys.take_quiet(u64::MAX).unwrap()), [(1, 11 + LONGEST)]);
     }
 
     proptest! {
         /// Each record is in one journey, or a repeat; the limit is never exceeded.
         #[test]
-        fn each_record_is_told_once(
+        fn each_record_is_reported_once(
             records in prop::collection::vec((0u64..6, 0u64..5000, 0u8..HOPS, 0u64..50), 0..200), most in 1usize..5,
         ) {
             let mut journeys = Journeys::new(most, QUIET);
-            let (mut now, mut taken, mut told) = (0, 0, 0);
+            let (mut now, mut taken, mut reported) = (0, 0, 0);
             for (digest, ahead, hop, step) in records {
                 now += step;
                 match journeys.take(&record(digest, now + ahead), hop) {
                     Took::Repeat | Took::SharedDigest => {}
-                    Took::Full(journey) => { told += journey.stops().len(); taken += 1 }
+                    Took::Full(journey) => { reported += journey.stops().len(); taken += 1 }
                     Took::New | Took::Next => taken += 1,
                 }
                 prop_assert!(journeys.len() <= most);
                 while let Some(journey) = journeys.take_quiet(now) {
-                    told += journey.stops().len();
+                    reported += journey.stops().len();
                     let times: Vec<u64> = journey.stops().iter().map(|stop| stop.time).collect();
                     prop_assert!(times.is_sorted());
                     prop_assert!(times.iter().all(|time| time + QUIET <= now));
                 }
             }
             while let Some(journey) = journeys.take_quiet(u64::MAX) {
-                told += journey.stops().len();
+                reported += journey.stops().len();
             }
-            prop_assert_eq!((told, journeys.len()), (taken, 0));
+            prop_assert_eq!((reported, journeys.len()), (taken, 0));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Latencies {
     pub(super) fn report_news<E>(
         &mut self,
         host: u16,
-        mut tell: impl FnMut(Key, Latency) -> Result<(), E>,
+        mut report: impl FnMut(Key, Latency) -> Result<(), E>,
     ) -> Result<(), E> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         for segment in self.news.drain(..) {
@@ -70,7 +70,7 @@ impl Latencies {
                 time: state.time,
             };
             let (flow, [from, to]) = &segment;
-            tell(latency_key(flow, host, *from, *to), value)?;
+            report(latency_key(flow, host, *from, *to), value)?;
         }
         Ok(())
     }
@@ -88,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_of_all_packets_and_only_if_there_is_news() {
+    fn what_is_reported_is_of_all_packets_and_only_if_there_is_news() {
         let flow: Flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
         let mut latencies = Latencies::new(2);
         for (nanoseconds, time) in [(30, 100), (10, 300), (5_000_000_000, 200)] {
             latencies.add(&flow, [0, 1], nanoseconds, time);
         }
-        let told = |latencies: &mut Latencies| {
+        let reported = |latencies: &mut Latencies| {
             let mut all = Vec::new();
             latencies
                 .report_news::<()>(7, |key, value| {
@@ -106,13 +106,13 @@ mod tests {
         };
         let value =
             Latency { last: 10, least: 10, most: u32::MAX, mean: 1_666_666_680, packets: 3, time: 300 };
-        assert_eq!(told(&mut latencies), [(latency_key(&flow, 7, 0, 1), value)]);
-        assert_eq!(told(&mut latencies), []);
+        assert_eq!(reported(&mut latencies), [(latency_key(&flow, 7, 0, 1), value)]);
+        assert_eq!(reported(&mut latencies), []);
         // Of three segments, the least recently active one is evicted.
         latencies.add(&flow, [1, 2], 1, 400);
         latencies.add(&flow, [2, 3], 1, 400);
         latencies.add(&flow, [0, 1], 1, 500);
-        let keys: Vec<Key> = told(&mut latencies).into_iter().map(|(key, _)| key).collect();
+        let keys: Vec<Key> = reported(&mut latencies).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, [latency_key(&flow, 7, 2, 3), latency_key(&flow, 7, 0, 1)]);
     }
 }

@@ -295,7 +295,7 @@ impl Tracer {
         }
         if now >= self.due {
             self.due = now.saturating_add(self.setup.every.as_nanos() as u64);
-            self.tell_values(now)?;
+            self.report_values(now)?;
         }
         self.reporter.flush()?;
         Ok(())
@@ -310,7 +310,7 @@ impl Tracer {
             self.report_journey(&journey)?;
         }
         self.turns = 0;
-        self.tell_values(now)?;
+        self.report_values(now)?;
         let Tracer { sizes, reporter, .. } = self;
         if let Some(sizes) = sizes {
             sizes.report_epoch(|store, epoch, column, cells| {
@@ -343,7 +343,7 @@ impl Tracer {
         self.increment(drops_key(&record.flow, self.setup.host, reason), 1)?;
         if !self.reasons.contains(&reason) && self.reasons.len() < REASONS {
             self.reasons.push(reason);
-            self.tell_reason(record.time, reason)?;
+            self.report_reason(record.time, reason)?;
         }
         Ok(())
     }
@@ -395,7 +395,7 @@ impl Tracer {
     }
 
     /// Names, latencies, sizes and totals.
-    fn tell_values(&mut self, now: u64) -> wire::Result<()> {
+    fn report_values(&mut self, now: u64) -> wire::Result<()> {
         let host = self.setup.host;
         if self.turns.is_multiple_of(NAMES_EVERY) {
             let name = TraceName::new(&self.setup.name);
@@ -409,7 +409,7 @@ impl Tracer {
                 self.append_entry(&TraceEntry::Name { time: now, host, of, number, name })?;
             }
             for number in 0..self.reasons.len() {
-                self.tell_reason(now, self.reasons[number])?;
+                self.report_reason(now, self.reasons[number])?;
             }
         }
         self.turns += 1;
@@ -430,7 +430,7 @@ impl Tracer {
         self.append_entry(&TraceEntry::Books { time: now, host, books: self.books })
     }
 
-    fn tell_reason(&mut self, time: u64, reason: u32) -> wire::Result<()> {
+    fn report_reason(&mut self, time: u64, reason: u32) -> wire::Result<()> {
         let Some(name) = (self.name_reason)(reason) else { return Ok(()) };
         let (host, name) = (self.setup.host, TraceName::new(&name));
         self.append_entry(&TraceEntry::Name { time, host, of: Named::Reason, number: reason, name })

@@ -41,11 +41,11 @@ impl Sizes {
     pub(super) fn report_past_epoch<E>(
         &mut self,
         now: u64,
-        tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
+        report: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let epoch = (now / self.length) as u32;
         if self.epoch.is_some_and(|before| before != epoch) {
-            self.report_epoch(tell)?;
+            self.report_epoch(report)?;
         }
         self.epoch = Some(epoch);
         Ok(())
@@ -55,7 +55,7 @@ impl Sizes {
     /// of each of them.
     pub(super) fn report_epoch<E>(
         &mut self,
-        mut tell: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
+        mut report: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(epoch) = self.epoch else { return Ok(()) };
         if !self.has_some && self.store.expected == 1 {
@@ -67,7 +67,7 @@ impl Sizes {
             for (place, cell) in bytes.chunks_exact_mut(4).zip(cells.iter_mut()) {
                 place.copy_from_slice(&std::mem::take(cell).to_be_bytes());
             }
-            tell(self.store.id, epoch, column, &bytes[..4 * rows])?;
+            report(self.store.id, epoch, column, &bytes[..4 * rows])?;
         }
         self.has_some = false;
         Ok(())
@@ -79,28 +79,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_is_told_when_the_next_one_begins() {
+    fn an_epoch_is_reported_when_the_next_one_begins() {
         let flow: Flow = "10.0.0.1:1->10.0.0.2:2/udp".parse().unwrap();
         let mut sizes = Sizes::new(SizeStore { id: 36, columns: 16, rows: 3, expected: 1 }, 10);
         let turn = |sizes: &mut Sizes, seconds: u64| {
-            let mut told = Vec::new();
-            let tell = |store, epoch, column, cells: &[u8]| {
+            let mut columns = Vec::new();
+            let report = |store, epoch, column, cells: &[u8]| {
                 assert_eq!((store, cells.len()), (36, 12));
-                told.push((epoch, column, cells.to_vec()));
+                columns.push((epoch, column, cells.to_vec()));
                 Ok(())
             };
-            sizes.report_past_epoch::<()>(seconds * 1_000_000_000, tell).unwrap();
-            told
+            sizes.report_past_epoch::<()>(seconds * 1_000_000_000, report).unwrap();
+            columns
         };
         assert_eq!(turn(&mut sizes, 21), []);
         sizes.add(&flow, 700);
         sizes.add(&flow, 800);
         assert_eq!(turn(&mut sizes, 29), []);
-        let told = turn(&mut sizes, 30);
-        assert_eq!((told.len(), told[0].0, told[15].1), (16, 2, 15));
+        let columns = turn(&mut sizes, 30);
+        assert_eq!((columns.len(), columns[0].0, columns[15].1), (16, 2, 15));
         let hash = hash::key_hash(&flow_size_key(&flow));
         for row in 0..3 {
-            let (_, _, cells) = &told[hash::slot_index(hash, row, 16) as usize];
+            let (_, _, cells) = &columns[hash::slot_index(hash, row, 16) as usize];
             assert_eq!(cells[4 * row..4 * row + 4], 1500u32.to_be_bytes());
         }
         // Nothing was added, so nothing is reported.

@@ -99,8 +99,8 @@ mod tests {
         all.remove(4);
         assert_eq!(TraceStores::from_specs(&all), Ok(TraceStores { sizes: None, ..usual }));
         all[0].kind = StoreKind::Postcarding { slots: 8, hops: 6, redundancy: 1 };
-        let told = TraceStores::from_specs(&all).unwrap_err().to_string();
-        assert!(told.contains("trace-paths") && told.contains("hop"), "{told}");
+        let error = TraceStores::from_specs(&all).unwrap_err().to_string();
+        assert!(error.contains("trace-paths") && error.contains("hop"), "{error}");
         all[0].kind = StoreKind::KeyIncrement { slots: 8, redundancy: 1, replicas: 1 };
         assert!(
             TraceStores::from_specs(&all).unwrap_err().to_string().contains("takes no postcarding reports")

@@ -11,7 +11,7 @@ const CALLS: usize = 20;
 
 #[test]
 #[ignore = "needs root and a kernel with uprobes"]
-fn calls_in_user_space_are_told_with_their_thread() {
+fn calls_in_user_space_are_recorded_with_their_thread() {
     let mut bed = Bed::new();
     let host = bed.namespace("n");
     let (sender, receiver) = (socket(&host, "127.0.0.1:7081"), socket(&host, "127.0.0.1:7082"));

@@ -60,7 +60,10 @@ fn program_of_ones_own_sees_the_same_packets() {
     let books = tracer.read_books().unwrap()[2].total;
     assert!(balance(&books) && books.reported >= PACKETS as u64, "{books:?}");
     tracer.detach(&own);
-    assert!(tracer.total_books().unwrap().reported >= 3 * PACKETS as u64, "what it told is not forgotten");
+    assert!(
+        tracer.total_books().unwrap().reported >= 3 * PACKETS as u64,
+        "what it reported is not forgotten"
+    );
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn object_that_cannot_be_a_point_is_refused_with_the_reason() {
     ] {
         let source = folder.path().join("own.bpf.c");
         std::fs::write(&source, format!("{licence}{code}\n")).unwrap();
-        let told = refused(&built(folder.path(), source.to_str().unwrap()));
-        assert!(told.contains(why), "{why}: {told}");
+        let error = refused(&built(folder.path(), source.to_str().unwrap()));
+        assert!(error.contains(why), "{why}: {error}");
     }
 }

@@ -80,9 +80,9 @@ impl Config {
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let (config, places) = config_file::parse_config::<Self>(text, path)?;
-        let told =
+        let located =
             |(key, why): (&str, String)| places.locate_error(ConfigError::new(key, format!("{key}: {why}")));
-        config.validate().map_err(told)?;
+        config.validate().map_err(located)?;
         Ok(config)
     }
 
@@ -150,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
-        for (text, told) in [
+    fn what_is_wrong_is_refused_with_its_line() {
+        for (text, expected) in [
             (
                 "[agent]\nlisten = \"0.0.0.0:1\"",
                 "a.toml, line 2: agent.listen: refusing to listen on 0.0.0.0:1",
@@ -166,7 +166,7 @@ mod tests {
             ("[trace]\nsample = \"64\"", "line 2: trace.sample: write a share as 1/64"),
         ] {
             let error = refused(text);
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         Config::parse("[agent]\nlisten = \"0.0.0.0:1\"\ninsecure = true", Path::new("a.toml")).unwrap();
     }

@@ -200,11 +200,11 @@ pub(super) fn run(args: &AgentArgs) -> Result<CommandStatus> {
         certificate: None,
     };
     let ended = running.run(&commands);
-    let told = traced.finish();
+    let finished = traced.finish();
     // Do not wait for callers whose answers will not come.
     drop((traced, commands));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended.and(told).map(|()| CommandStatus::Done)
+    ended.and(finished).map(|()| CommandStatus::Done)
 }
 
 /// The configured trace, or what is wrong with it.
@@ -276,14 +276,14 @@ impl Running<'_> {
                 let _ = answer.send(self.traced.agent_status()?);
             }
             Some(Command::Set(trace, answer)) => {
-                let told = match self.resolve_spec(trace.as_ref()) {
+                let result = match self.resolve_spec(trace.as_ref()) {
                     Ok(wanted) => {
                         self.traced.set(wanted, trace.is_none())?;
                         Ok(self.traced.agent_status()?)
                     }
                     Err(why) => Err(why),
                 };
-                let _ = answer.send(told);
+                let _ = answer.send(result);
                 self.manager.notify_status(&self.activity_line());
             }
             Some(Command::Reload) => {

@@ -63,8 +63,8 @@ impl Agent for AgentService {
         // Its contents may be long, and are logged once parsed.
         let points = trace.as_ref().map(|trace| trace.at.len());
         tracing::info!(?peer, points, "asked to trace");
-        let told = self.send_command(|answer| Command::Set(trace, answer)).await?;
-        told.map(Response::new).map_err(Status::invalid_argument)
+        let result = self.send_command(|answer| Command::Set(trace, answer)).await?;
+        result.map(Response::new).map_err(Status::invalid_argument)
     }
 }
 

@@ -118,22 +118,22 @@ mod tests {
     fn a_message_is_read_and_written_alike() {
         let wanted =
             TraceSpec::of_message(&asked(&["iface:e0", "tp:kfree_skb", "iface:e0/egress"]), 3).unwrap();
-        let told = wanted.to_message();
-        assert_eq!(told.at, ["iface:e0/ingress", "iface:e0/egress", "tp:kfree_skb"]);
-        assert_eq!((told.one_in, told.first_hop), (1, Some(3)));
-        assert_eq!(TraceSpec::of_message(&told, 0), Ok(wanted));
+        let message = wanted.to_message();
+        assert_eq!(message.at, ["iface:e0/ingress", "iface:e0/egress", "tp:kfree_skb"]);
+        assert_eq!((message.one_in, message.first_hop), (1, Some(3)));
+        assert_eq!(TraceSpec::of_message(&message, 0), Ok(wanted));
     }
 
     #[test]
-    fn what_cannot_be_traced_is_told() {
+    fn what_cannot_be_traced_is_refused() {
         let refused = |message: TraceSettings| TraceSpec::of_message(&message, 0).unwrap_err();
         assert!(refused(asked(&["usb:1"])).contains("is not a point"));
         // Long ones are neither walked by recursion nor quoted.
         for filter in
             ["ip or ".repeat(30_000), "ip and ip6 or ".repeat(500), "(".repeat(8_000), "x".repeat(1 << 20)]
         {
-            let told = refused(TraceSettings { filter, ..asked(&[]) });
-            assert!(told.contains("is not a filter") && told.len() < 200, "{}", &told[..200]);
+            let error = refused(TraceSettings { filter, ..asked(&[]) });
+            assert!(error.contains("is not a filter") && error.len() < 200, "{}", &error[..200]);
         }
         let long = "e".repeat(1 << 20);
         for at in [
@@ -142,8 +142,8 @@ mod tests {
             format!("netns:{long}/iface:e0"),
             format!("netns:a/{long}"),
         ] {
-            let told = refused(asked(&[&at]));
-            assert!(told.contains("is longer than") && told.len() < 600, "{}", &told[..600]);
+            let error = refused(asked(&[&at]));
+            assert!(error.contains("is longer than") && error.len() < 600, "{}", &error[..600]);
         }
         assert!(refused(asked(&["iface:e0/ingress"; 65])).contains("more than 64 points"));
         assert!(refused(asked(&["netns:../../tmp/a/iface:e0"])).contains("without `..`"));

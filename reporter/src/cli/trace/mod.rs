@@ -333,9 +333,9 @@ mod tests {
     fn processors_that_lost_records_are_named() {
         let at: At = "tp:kfree_skb".parse().unwrap();
         let books = |reported, ring_full| Books { reported, ring_full, ..Books::default() };
-        let told = ring_losses(&at, &[books(10, 0), books(7, 3)]);
+        let losses = ring_losses(&at, &[books(10, 0), books(7, 3)]);
         assert_eq!(
-            told,
+            losses,
             ["tp:kfree_skb: 3 records of 10 were lost on processor 1 because the ring was full"]
         );
     }

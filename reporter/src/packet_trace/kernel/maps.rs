@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_with_one_index_in_two_namespaces_are_told_apart() {
+    fn interfaces_with_one_index_in_two_namespaces_are_kept_apart() {
         let mut slots = Slots::default();
         slots.add_slot(1, &link(2), InterfaceSide::Ingress, 0);
         slots.add_slot(7, &link(2), InterfaceSide::Ingress, 1);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_reports_is_told_from_other_packets() {
+    fn what_comes_of_reports_is_distinguished_from_other_packets() {
         let settings = KernelSettings::new(0, Some("10.0.0.9:40040".parse().unwrap()));
         let is_own = |text: &str| settings.is_own_traffic(&text.parse().unwrap());
         for own in [

@@ -506,8 +506,8 @@ impl Tracer {
         if let Some(own) = self.own.iter().find(|own| own.number == point.number) {
             return Ok(PointBooks { point: point.number, total: own.books, cpus: vec![own.books] });
         }
-        let told = self.missed.iter().find(|(_, (number, _))| *number == point.number);
-        let missed = told.map_or(0, |(kind, (_, before))| {
+        let entry = self.missed.iter().find(|(_, (number, _))| *number == point.number);
+        let missed = entry.map_or(0, |(kind, (_, before))| {
             self.programs.missed_runs(&self.ebpf, *kind).saturating_sub(*before)
         });
         maps::read_books(&self.ebpf, point.number, missed).map_err(Error::Load)

@@ -204,10 +204,10 @@ mod tests {
             .unwrap();
         for path in [fifo.as_path(), folder.path(), Path::new("/dev/null"), Path::new("/proc/self/status")] {
             let at = path.to_owned();
-            let (told, tells) = std::sync::mpsc::channel();
-            std::thread::spawn(move || told.send(open(&at).err().unwrap().to_string()));
-            let told = tells.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
-            assert!(told.contains("not a namespace file"), "{}: {told}", path.display());
+            let (sender, receiver) = std::sync::mpsc::channel();
+            std::thread::spawn(move || sender.send(open(&at).err().unwrap().to_string()));
+            let error = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
+            assert!(error.contains("not a namespace file"), "{}: {error}", path.display());
         }
     }
 }
