@@ -93,7 +93,7 @@ class Collector(FlowStores):
     def statistics(self) -> Dict[str, Dict[str, int]]:
         """The counters of every node by name: `collector`, `nic/…`, `translator/…`, `reporter/…` (docs/counters.md).
 
-        Of a node that several sessions tell of, the sum.
+        Of a node that several sessions report, the sum.
         """
         nodes: Dict[str, Dict[str, int]] = {}
         for node in self._call("Statistics").nodes:

@@ -29,9 +29,9 @@ class Truth:
 
     def __init__(self, folder):
         made = subprocess.run([program("examples/region_answers"), folder], check=True, capture_output=True)
-        told = json.loads(made.stdout)
+        output = json.loads(made.stdout)
         self.folder, self.memory = folder, folder / "memory"
-        self.texts, self.keys, self.stores = told["texts"], told["keys"], told["stores"]
+        self.texts, self.keys, self.stores = output["texts"], output["keys"], output["stores"]
         self.key_array = dta.keys([bytes.fromhex(key) for key, _ in self.keys])
 
 

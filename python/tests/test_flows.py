@@ -169,12 +169,12 @@ def test_flows_of_int_are_ranked_and_summarized_as_the_commands_do(bed):
     rankings = [None, *dta.flows.RANKINGS]
     tops = {by: bed.rust("top", *(["--by", by] if by else [])) for by in rankings}
     assert tops[None]["by"] == "latency" and len(tops["drops"]["flows"]) == 1
-    told = bed.rust("query", "flow", *FLOWS[:3])
+    answers = bed.rust("query", "flow", *FLOWS[:3])
     for stores in with_both(bed):
         for by in rankings:
             assert_same_top(stores.top(by), tops[by])
         assert [row.value for row in stores.top("packets", 2).flows] == [99, 98]
-        for text, rust in zip(FLOWS, told):
+        for text, rust in zip(FLOWS, answers):
             own = stores.flow(text)
             assert str(own.flow) == rust["flow"]
             assert own.counts == {name: rust[name] for name in ("reports", "packets", "bytes") if rust[name]}
@@ -192,12 +192,12 @@ def test_flows_of_dta_reports_are_ranked_by_what_is_there(bed):
     bed.append("keys", 1, keys[2:])
     for number, key in enumerate(keys, 1):
         bed.count("bytes", key, 1500 * number)
-    told = bed.rust("top")
-    assert told["by"] == "bytes" and len(told["flows"]) == 4
+    ranked = bed.rust("top")
+    assert ranked["by"] == "bytes" and len(ranked["flows"]) == 4
     of_store = bed.rust("top", "--store", "bytes", "-n", "2")
     for stores in with_both(bed):
         top = stores.top()
-        assert [(str(row.key), row.value) for row in top.flows] == [(row["key"], row["value"]) for row in told["flows"]]
+        assert [(str(row.key), row.value) for row in top.flows] == [(row["key"], row["value"]) for row in ranked["flows"]]
         assert top.to_dict()["bytes"] == [6000, 4500, 3000, 1500]
         assert [row.value for row in stores.top(number=2, store="bytes").flows] == [row["value"] for row in of_store["flows"]]
         assert [str(row) for row in stores.top(keys=FLOWS[:1]).flows] == FLOWS[:1]

@@ -140,8 +140,8 @@ def test_each_epoch_is_asked_and_named(folder, collector):
             before = flows.query(FLOW, at=opened - timedelta(milliseconds=1))
             assert before.epoch.generation == generation - 1
     series = flows.series([FLOW, "00"], since=min(moments.values()))
-    told = {answers.epoch.generation: answers.numbers()[0, 0] for answers in series if answers.found[0]}
-    assert {generation: told[generation] for generation in values} == values
+    numbers = {answers.epoch.generation: answers.numbers()[0, 0] for answers in series if answers.found[0]}
+    assert {generation: numbers[generation] for generation in values} == values
     first = epochs[min(values)]
     part = flows.series(FLOW, since=first.opened, until=first.ended)
     assert [answers.epoch.generation for answers in part] == [first.generation]
@@ -179,8 +179,8 @@ def test_counters_are_asked_as_of_the_end_of_an_epoch(folder, collector):
         counted = lambda: kept_with(store.series(FLOW, since=began), lambda of: of.counts[0] == count)
         epochs.append(wait_for("it is kept", counted))
         assert written <= epochs[-1].closed
-    told = [store.query([FLOW, "00"], at=epoch.opened).counts.tolist() for epoch in epochs]
-    assert told == [[5, 0], [7, 0]]
+    returned = [store.query([FLOW, "00"], at=epoch.opened).counts.tolist() for epoch in epochs]
+    assert returned == [[5, 0], [7, 0]]
     assert store.query(FLOW).counts.tolist() == [7] and store.query(FLOW).epoch.state == "open"
     series = store.series(FLOW, since=epochs[0].opened)
     assert [answers.counts[0] for answers in series] == sorted(answers.counts[0] for answers in series)
@@ -224,8 +224,8 @@ def test_the_entries_of_a_moment_are_those_of_its_epoch(folder, collector):
         epochs.append(wait_for("it is kept", lambda: kept_with(store.series(1, since=began), has_them)))
         # It belongs to the epoch in which it was read.
         assert written <= epochs[-1].closed
-    told = [store.read(1, at=epoch.opened).numbers().reshape(-1).tolist() for epoch in epochs]
-    assert told == [[10, 11], [20, 21]]
+    returned = [store.read(1, at=epoch.opened).numbers().reshape(-1).tolist() for epoch in epochs]
+    assert returned == [[10, 11], [20, 21]]
     series = [*store.series(1, since=epochs[0].opened)]
     assert [n for of in series for n in of.numbers().reshape(-1)] == [10, 11, 20, 21]
     assert [of.epoch.opened for of in series] == sorted(of.epoch.opened for of in series)
@@ -234,7 +234,7 @@ def test_the_entries_of_a_moment_are_those_of_its_epoch(folder, collector):
         store.read(2, at=began)
 
 
-def test_what_is_not_there_is_told(folder, collector):
+def test_what_is_not_there_is_refused(folder, collector):
     flows = collector["flows"]
     assert flows.query(FLOW).epoch.state == "open"
     with pytest.raises(dta.AskError, match="nothing of the moment 1970-01-01T00:00:01.000Z is kept"):

@@ -6,7 +6,7 @@ import dta
 
 
 @pytest.mark.parametrize(
-    "address, told",
+    "address, expected",
     [
         ("localhost", "write HOST:PORT"),
         (":40050", "write HOST:PORT"),
@@ -15,8 +15,8 @@ import dta
         ("https://127.0.0.1:1", "https needs the three TLS files"),
     ],
 )
-def test_addresses(address, told):
-    with pytest.raises(dta.AskError, match=told):
+def test_addresses(address, expected):
+    with pytest.raises(dta.AskError, match=expected):
         dta.connect(address)
 
 
@@ -38,12 +38,12 @@ def test_the_address_may_have_a_scheme(collector_address):
 
 
 def test_a_list_is_followed(live, truth):
-    told = next(q for q in truth.stores["events"]["questions"] if q["list"] == 0 and q["from_sequence"] == 1)
+    expected = next(q for q in truth.stores["events"]["questions"] if q["list"] == 0 and q["from_sequence"] == 1)
     following = live.tail("events", list=0, from_sequence=1)
     entries = next(following)
     following.close()
-    assert entries.entries.tobytes().hex() == told["entries"]
-    assert entries.next_sequence == told["next_sequence"]
+    assert entries.entries.tobytes().hex() == expected["entries"]
+    assert entries.next_sequence == expected["next_sequence"]
 
 
 def test_counters(live):

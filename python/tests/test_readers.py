@@ -17,9 +17,9 @@ def of_kind(truth, kind):
 def test_descriptions(truth, stores):
     assert set(stores) == set(truth.stores)
     assert [store.spec.id for store in stores.values()] == list(range(1, len(stores) + 1))
-    for name, told in truth.stores.items():
+    for name, expected in truth.stores.items():
         spec = dataclasses.asdict(stores[name].spec)
-        assert {field: spec[field] for field in told["spec"]} == told["spec"]
+        assert {field: spec[field] for field in expected["spec"]} == expected["spec"]
         assert stores[name].generation == 1
 
 
@@ -28,10 +28,10 @@ def test_key_write(truth, stores):
     for name, questions in of_kind(truth, "key-write").items():
         for question in questions:
             answers = stores[name].query(truth.key_array, policy=question["policy"])
-            told = [[a["value"] and a["value"].hex(), a["agreeing"], a["differing"]] for a in answers]
-            assert told == question["answers"], (name, question["policy"])
+            returned = [[a["value"] and a["value"].hex(), a["agreeing"], a["differing"]] for a in answers]
+            assert returned == question["answers"], (name, question["policy"])
             assert not answers.values[~answers.found].any()
-            seen |= {(value is None, agreeing > 1, differing > 0) for value, agreeing, differing in told}
+            seen |= {(value is None, agreeing > 1, differing > 0) for value, agreeing, differing in returned}
     # Found and not found, by one copy and by several, with and without differing ones.
     assert len(seen) >= 6, seen
 
@@ -39,8 +39,8 @@ def test_key_write(truth, stores):
 def test_postcarding(truth, stores):
     for name, (question,) in of_kind(truth, "postcarding").items():
         answers = stores[name].query(truth.key_array)
-        told = [[a["path"], length, a["complete"], a["agreeing"], a["differing"]] for a, length in zip(answers, answers.path_length)]
-        assert told == question["answers"], name
+        returned = [[a["path"], length, a["complete"], a["agreeing"], a["differing"]] for a, length in zip(answers, answers.path_length)]
+        assert returned == question["answers"], name
         assert {a["complete"] for a in answers} == {True, False}
 
 
@@ -50,15 +50,15 @@ def test_append(truth, stores):
     for name, questions in of_kind(truth, "append").items():
         for question in questions:
             entries = stores[name].read(question["list"], question["from_sequence"] or None)
-            told = dataclasses.asdict(entries)
-            told["entries"] = entries.entries.tobytes().hex()
+            returned = dataclasses.asdict(entries)
+            returned["entries"] = entries.entries.tobytes().hex()
             # Of now, whatever epoch that is.
-            assert told.pop("epoch") is None
+            assert returned.pop("epoch") is None
             where = name, question["list"], question["from_sequence"]
             if is_live:
                 # The collector reports the newest batch read, not what was skipped after it.
-                del told["next_sequence"]
-            assert told == {field: question[field] for field in told}, where
+                del returned["next_sequence"]
+            assert returned == {field: question[field] for field in returned}, where
             seen |= {field for field in ("overwritten", "missing", "damaged") if question[field]}
     assert seen == {"overwritten", "missing", "damaged"}
 
@@ -72,14 +72,14 @@ def test_sketch_merge(truth, stores):
     for name, questions in of_kind(truth, "sketch-merge").items():
         for question in questions:
             answers = stores[name].query(truth.key_array, epoch=question["epoch"])
-            told = [[a["estimate"], a["merged"], a["expected"]] for a in answers]
-            assert told == question["answers"], (name, question["epoch"])
+            returned = [[a["estimate"], a["merged"], a["expected"]] for a in answers]
+            assert returned == question["answers"], (name, question["epoch"])
         assert any(e is not None for q in questions for e, *_ in q["answers"]), name
 
 
 def test_whole_stores_are_the_same_from_both(truth, live):
     memory = dta.open_memory(truth.memory)
-    for name, told in truth.stores.items():
+    for name in truth.stores:
         here, there = memory[name].array(), live[name].array()
         assert here.shape == there.shape and here.dtype == there.dtype
         assert (np.asarray(here) == there).all(), name
@@ -90,13 +90,13 @@ def test_whole_stores_are_the_same_from_both(truth, live):
 
 def test_keys_are_read_as_rust_reads_them(truth):
     good = 0
-    for text, told in truth.texts:
+    for text, expected in truth.texts:
         try:
             key = dta.Key(text)
         except dta.BadKey as error:
-            assert told is None, (text, error)
+            assert expected is None, (text, error)
         else:
-            assert [key.hex(), str(key)] == told, text
+            assert [key.hex(), str(key)] == expected, text
             good += 1
     assert 0 < good < len(truth.texts)
     for code, text in truth.keys:
@@ -117,7 +117,7 @@ def test_no_keys(stores):
 
 
 @pytest.mark.parametrize(
-    "question, told",
+    "question, expected",
     [
         (lambda s: s["flow"], "there is no store 'flow'; there are flows, paths"),
         (lambda s: s["flows"].query("00", policy="most"), "must be first, plurality or at-least=N"),
@@ -127,7 +127,7 @@ def test_no_keys(stores):
         (lambda s: s["packets"].query("00", epoch=-1), "must be 0 to 4294967295"),
     ],
 )
-def test_refusals_say_what_is_wrong(stores, question, told):
-    with pytest.raises(dta.AskError, match=told):
+def test_refusals_say_what_is_wrong(stores, question, expected):
+    with pytest.raises(dta.AskError, match=expected):
         question(stores)
     assert "flow" not in stores and stores.get("flow") is None

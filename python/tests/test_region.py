@@ -17,7 +17,7 @@ def whole(truth):
 def test_versions_and_damage(whole, tmp_path):
     path = tmp_path / "events.region"
 
-    def told(data):
+    def refusal(data):
         path.write_bytes(data)
         with pytest.raises(dta.RegionError) as error:
             dta.open(path)
@@ -27,20 +27,20 @@ def test_versions_and_damage(whole, tmp_path):
     def changed(at, data):
         return whole[:at] + data + whole[at + len(data) :]
 
-    assert "is not a region file" in told(b"#!/bin/sh\n" * 1000)
-    assert "is cut off" in told(b"")
-    assert "is cut off" in told(whole[:100])
-    assert "is cut off" in told(whole[:-1])
-    assert "header version 3" in told(changed(8, b"\3"))
-    assert "byte order" in told(changed(12, b"\1\2\3\4"))
-    assert "checksum" in told(changed(24, b"\1"))
-    assert "checksum" in told(changed(45, b"\xff"))
+    assert "is not a region file" in refusal(b"#!/bin/sh\n" * 1000)
+    assert "is cut off" in refusal(b"")
+    assert "is cut off" in refusal(whole[:100])
+    assert "is cut off" in refusal(whole[:-1])
+    assert "header version 3" in refusal(changed(8, b"\3"))
+    assert "byte order" in refusal(changed(12, b"\1\2\3\4"))
+    assert "checksum" in refusal(changed(24, b"\1"))
+    assert "checksum" in refusal(changed(45, b"\xff"))
     (length,) = struct.unpack_from("<I", whole, 32)
     body = bytes(whole[40 : 40 + length])
     for cut in range(length):
         short = bytes(whole[:32]) + struct.pack("<I", cut)
         short += struct.pack("<I", zlib.crc32(short[8:36] + body[:cut])) + body[:cut]
-        told(short.ljust(4096, b"\0") + whole[4096:])
+        refusal(short.ljust(4096, b"\0") + whole[4096:])
 
 
 def test_a_name_that_is_no_text(whole, tmp_path):
