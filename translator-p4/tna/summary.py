@@ -4,7 +4,7 @@
     summary.py OUTPUTS FOLDER NAME
 
 FOLDER gets `bfrt.json`, the assembly (`NAME.bfa.gz`) and `resources.json`: of each stage and table, what it takes of the
-chip. Nothing in them tells where or when they were made.
+chip. Nothing in them says where or when they were made.
 """
 
 import collections
@@ -97,16 +97,16 @@ def main(outputs, folder, program):
     for line in lines:
         if stage := re.match(r"stage (\d+) (ingress|egress):", line):
             last[stage[2]] = max(last[stage[2]], int(stage[1]))
-    # The compiler ends well, and tells nobody, when a program needs more stages than there are.
+    # The compiler ends well, and reports nothing, when a program needs more stages than there are.
     if max(last.values()) >= STAGES:
         sys.exit(f"the program does not fit: {last['ingress'] + 1} stages of ingress, {last['egress'] + 1} of egress")
     with open(outputs / "bfrt.json") as file:
         bfrt = json.load(file)
     with open(folder / "bfrt.json", "w") as file:
         # A table a line, so that changes can be read.
-        told = ",\n".join(json.dumps(table, separators=(",", ":")) for table in bfrt.pop("tables"))
+        table_lines = ",\n".join(json.dumps(table, separators=(",", ":")) for table in bfrt.pop("tables"))
         rest = json.dumps(bfrt, separators=(",", ":"))
-        file.write(f'{rest[:-1]},"tables":[\n{told}\n]}}\n')
+        file.write(f'{rest[:-1]},"tables":[\n{table_lines}\n]}}\n')
 
     with open(folder / f"{program}.bfa.gz", "wb") as raw:
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:
