@@ -33,7 +33,7 @@ struct Leases<'a, T, R> {
     target: SharedTarget<'a, T>,
     start: &'a StartProgress,
     halt: watch::Receiver<bool>,
-    tell: R,
+    report: R,
 }
 
 /// State of all leases. It survives a change of configuration.
@@ -142,7 +142,7 @@ impl LeaseFailure {
 }
 
 /// Opens a session with each collector, programs the target, and keeps both in step with the collectors,
-/// independently of each other. A failed request to the target is repeated. `tell` receives the status of the
+/// independently of each other. A failed request to the target is repeated. `report` receives the status of the
 /// leases. The translator is ready when the target first holds one collector's grant, and every other
 /// collector's was applied or failed; in a cluster, not before its stores are placed.
 ///
@@ -158,10 +158,10 @@ pub async fn maintain_leases(
     target: &mut impl Target,
     kept: &mut KnownLeases,
     halt: watch::Receiver<bool>,
-    tell: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
+    report: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Halted> {
     let KnownLeases { known, start, leases: all } = kept;
-    let leases = Leases { config, target: SharedTarget::new(config, target, known), start, halt, tell };
+    let leases = Leases { config, target: SharedTarget::new(config, target, known), start, halt, report };
     if config.cluster.is_some() {
         leases.apply_newest_view().await?;
     }
@@ -302,7 +302,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 
     fn report_status(&self, ready: bool, waits_for: Option<(&str, &str)>) -> anyhow::Result<()> {
         let (open, asked) = self.start.attempt_summary();
-        (self.tell)(LeaseEvent { ready, asked, open: (open, self.config.collector.count()), waits_for })
+        (self.report)(LeaseEvent { ready, asked, open: (open, self.config.collector.count()), waits_for })
     }
 
     /// Opens the session and applies its grant to the target, after passing on the reporters' positions the
@@ -449,10 +449,10 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                             Some(Ok(preview)) => {
                                 match self.target.could_hold(vec![(collector, preview.grant)]).await {
                                     Ok(()) => return Ok(Some(SessionError::MoreStores.into())),
-                                    Err(error) => tell_without(session, &error),
+                                    Err(error) => warn_without_stores(session, &error),
                                 }
                             }
-                            Some(Err(error)) => tell_without(session, &error),
+                            Some(Err(error)) => warn_without_stores(session, &error),
                         }
                     }
                     // The collector replaces a queue pair in ERROR; one that it considers healthy but that
@@ -501,7 +501,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 }
 
 /// Logs that a session gets none of the collector's additional stores.
-fn tell_without(session: &LeasedSession, error: &dyn fmt::Display) {
+fn warn_without_stores(session: &LeasedSession, error: &dyn fmt::Display) {
     warn!(
         collector = session.collector_address(), %error,
         "the collector has more stores, but not for this session, which continues without them"

@@ -11,7 +11,7 @@ use dta_switch::reporter::ReporterSwitch;
 /// Interval between checks of the switch.
 const LOOK: Duration = Duration::from_secs(2);
 /// Interval between log lines with counters.
-const TELL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs until SIGINT or SIGTERM. The switch then continues as it is.
 ///
@@ -38,7 +38,7 @@ pub async fn watch_reporter(mut reporter: ReporterSwitch, switch: &str) -> anyho
             }
             Err(error) => return Err(error.into()),
         }
-        if !is_away && logged.at.is_none_or(|at| at.elapsed() >= TELL) {
+        if !is_away && logged.at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             logged.log_changed_counters(&mut reporter, switch).await;
         }
         tokio::select! {

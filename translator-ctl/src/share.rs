@@ -65,7 +65,7 @@ pub(crate) struct TargetGrants {
     /// In a cluster, which placement stores go by.
     placing: Option<Placing>,
     /// Reporters for which a collector has sent earlier positions.
-    told: HashSet<u16>,
+    positioned: HashSet<u16>,
 }
 
 impl TargetGrants {
@@ -73,7 +73,7 @@ impl TargetGrants {
     pub(crate) fn new(config: &TranslatorConfig) -> TargetGrants {
         let placing = config.cluster.is_some().then(Placing::default);
         let (granted, held) = (BTreeMap::new(), BTreeMap::new());
-        TargetGrants { granted, held, lost: BTreeSet::new(), placing, told: HashSet::new() }
+        TargetGrants { granted, held, lost: BTreeSet::new(), placing, positioned: HashSet::new() }
     }
 
     /// Takes in a newer view of the cluster. The target holds it after [`SharedTarget::apply_newest_view`].
@@ -146,9 +146,9 @@ impl<'a, T: Target> SharedTarget<'a, T> {
     /// counts.
     pub(crate) async fn heard_earlier(&self, mut reporters: Vec<(u16, u32)>) -> Result<(), GrantRefusal> {
         let mut state = self.state.lock().await;
-        reporters.retain(|(id, _)| !state.known.told.contains(id));
+        reporters.retain(|(id, _)| !state.known.positioned.contains(id));
         state.target.heard_earlier(&reporters).await.map_err(ApplyError::before_first_change)?;
-        state.known.told.extend(reporters.iter().map(|(id, _)| id));
+        state.known.positioned.extend(reporters.iter().map(|(id, _)| id));
         Ok(())
     }
 

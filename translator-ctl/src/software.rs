@@ -32,7 +32,7 @@ pub struct InProcess {
     /// Those of the other workers; empty except for the first.
     others: Vec<Sender<Command>>,
     /// Whether its session sends the counters of all workers.
-    tells: bool,
+    sends_counters: bool,
     /// Frames not sent for lack of a UDP port, at the last warning.
     without_source: u64,
     /// The RDMA device that sends, if any.
@@ -62,7 +62,7 @@ impl InProcess {
             life,
             commands,
             others: Vec::new(),
-            tells: true,
+            sends_counters: true,
             without_source: 0,
             device: None,
             ring: None,
@@ -77,7 +77,7 @@ impl InProcess {
 
     /// The same as a worker other than the first, whose session sends its counters.
     pub fn without_counters(self) -> Self {
-        InProcess { tells: false, ..self }
+        InProcess { sends_counters: false, ..self }
     }
 
     /// The same, with rings as configured.
@@ -159,7 +159,7 @@ impl InProcess {
     }
 
     /// Warns when more frames than before were not sent because their UDP port is taken.
-    fn tell_without_source(&mut self, snapshot: &Snapshot) {
+    fn warn_without_source(&mut self, snapshot: &Snapshot) {
         let unsent = snapshot.roce_link.unsent_no_source;
         if unsent > self.without_source {
             warn!(
@@ -261,14 +261,14 @@ impl Target for InProcess {
 
     async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
         let snapshot = self.send_command(Command::Snapshot).await?;
-        self.tell_without_source(&snapshot);
+        self.warn_without_source(&snapshot);
         let silent =
             snapshot.queue_pairs.iter().filter(|pair| pair.down).map(|pair| pair.collector).collect();
         let mut frames_by = BTreeMap::new();
         for (collector, joined) in self.rings.clone() {
             frames_by.insert(collector, self.frames_by(&joined).await?);
         }
-        let nodes = match (self.tells, self.others.is_empty()) {
+        let nodes = match (self.sends_counters, self.others.is_empty()) {
             (false, _) => Vec::new(),
             (true, true) => self.node_statistics(&snapshot),
             (true, false) => self.node_statistics(&*self.combined_snapshot(Command::Snapshot).await?),
@@ -344,7 +344,7 @@ impl Target for Remote {
 
     async fn apply_program(&mut self, want: &Program, _: After) -> Result<Vec<DataPlaneChange>, ApplyError> {
         let client = self.with_keys().map_err(ApplyError::before_first_change)?;
-        let told = client.apply_program(want).await.map_err(|error| {
+        let changes = client.apply_program(want).await.map_err(|error| {
             let refused = error.status().is_none_or(|status| {
                 matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented)
             });
@@ -353,7 +353,7 @@ impl Target for Remote {
             let progress = if refused && !unread { ApplyProgress::Nothing } else { ApplyProgress::Unknown };
             ApplyError { progress, error: error.into() }
         })?;
-        Ok(with_keys(told, want))
+        Ok(with_keys(changes, want))
     }
 
     /// A running translator tracks its reporters itself.

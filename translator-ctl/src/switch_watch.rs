@@ -106,7 +106,7 @@ async fn maintain_switch(
     let mut sessions = DataPlaneSessions::new(begin, translator.frame_endpoint())?;
     let switch = Arc::new(Mutex::new(switch));
     let mut target = WatchedSwitch(switch.clone());
-    let tell = |event: LeaseEvent<'_>| {
+    let report = |event: LeaseEvent<'_>| {
         info!("{event}");
         if event.ready {
             info!("switch programmed");
@@ -119,7 +119,7 @@ async fn maintain_switch(
         let (halt, halted) = watch::channel(false);
         let (mut seen, mut stops) = (None, false);
         {
-            let mut leases = std::pin::pin!(sessions.maintain_leases(&mut target, halted, tell));
+            let mut leases = std::pin::pin!(sessions.maintain_leases(&mut target, halted, report));
             loop {
                 tokio::select! {
                     // An error, or halted: the switch holds one whole program then.

@@ -24,7 +24,7 @@ use dta_proto::store::StoreKind;
 use dta_proto::wire::dta::DtaBody;
 use dta_switch::P4Switch;
 use dta_switch::tables::Tables;
-use dta_switch::translator::{Command as Told, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST};
+use dta_switch::translator::{Command as SwitchCommand, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW, FORGET_LIST};
 use dta_switch::{After, Target as _};
 use dta_translator::config::Config;
 use dta_translator::targets::p4_switch;
@@ -209,21 +209,22 @@ impl Bed {
 }
 
 /// Commands that make the switch send everything it holds: store after store, by places.
-fn flush_all(program: &Program) -> Vec<Told> {
+fn flush_all(program: &Program) -> Vec<SwitchCommand> {
     let mut all = Vec::new();
     for entry in program.entries() {
         let DataPlaneEntry::Store(store) = entry else { continue };
         let (id, kind) = (store.spec.id, &store.spec.kind);
-        let mut tell =
-            |command, index, value| all.push(Told { command, pair: 0, store: id, index, value, state: 0 });
+        let mut add = |command, index, value| {
+            all.push(SwitchCommand { command, pair: 0, store: id, index, value, state: 0 })
+        };
         match *kind {
-            StoreKind::Append { lists, .. } => (0..lists).for_each(|list| tell(FLUSH_LIST, list, 0)),
+            StoreKind::Append { lists, .. } => (0..lists).for_each(|list| add(FLUSH_LIST, list, 0)),
             StoreKind::Postcarding { .. } => {
-                (0..generate::POSTCARD_ROWS).for_each(|row| tell(FLUSH_ROW, row, 0))
+                (0..generate::POSTCARD_ROWS).for_each(|row| add(FLUSH_ROW, row, 0))
             }
             StoreKind::SketchMerge { columns, epochs, .. } => {
                 for epoch in 0..epochs {
-                    (0..columns).for_each(|column| tell(FLUSH_COLUMN, column, epoch));
+                    (0..columns).for_each(|column| add(FLUSH_COLUMN, column, epoch));
                 }
             }
             StoreKind::KeyWrite { .. } | StoreKind::KeyIncrement { .. } => {}
@@ -383,7 +384,7 @@ fn what_a_list_holds_is_discarded_before_another_one_has_its_place() {
     send(&mut bed, 0);
     send(&mut bed, 1);
     wait_for(&mut target, "accepted");
-    let forget = Told { command: FORGET_LIST, pair: 0, store: STORE, index: 1, value: 0, state: 0 };
+    let forget = SwitchCommand { command: FORGET_LIST, pair: 0, store: STORE, index: 1, value: 0, state: 0 };
     runtime.block_on(target.runtime_mut().run_commands(&[forget], &Tables::default())).expect("a command");
     wait_for(&mut target, "discarded.store_removed");
     (2..5).for_each(|number| send(&mut bed, number));

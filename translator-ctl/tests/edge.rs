@@ -45,7 +45,7 @@ impl Files {
 struct Running {
     child: Child,
     ready: Option<Value>,
-    told: Receiver<String>,
+    log: Receiver<String>,
 }
 
 impl Running {
@@ -59,14 +59,14 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (sender, told) = channel();
+        let (sender, log) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut line = String::new();
         if extra.contains(&"--blank") {
             BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         }
-        Self { child, ready: serde_json::from_str(&line).ok(), told }
+        Self { child, ready: serde_json::from_str(&line).ok(), log }
     }
 
     fn control(&self) -> String {
@@ -78,7 +78,7 @@ impl Running {
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let line = self.told.recv_timeout(left);
+            let line = self.log.recv_timeout(left);
             let line = line.unwrap_or_else(|_| panic!("nothing about {words:?} in {within:?}"));
             if line.contains(words) {
                 return line;
@@ -116,8 +116,8 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
     assert_eq!(refused.code(), tonic::Code::PermissionDenied);
     assert!(refused.message().contains("--control unix:PATH"), "{refused}");
     // Nor are rkeys sent to a port that any program may have taken.
-    let told = lacks(&tcp.control()).unwrap_err().to_string();
-    assert!(told.contains("unix:PATH"), "{told}");
+    let error = lacks(&tcp.control()).unwrap_err().to_string();
+    assert!(error.contains("unix:PATH"), "{error}");
 
     let path = files.dir.path().join("control");
     let control = format!("unix:{}", path.display());
@@ -135,7 +135,7 @@ fn keys_that_came_with_tls_go_over_a_socket_of_the_owner_alone() {
 }
 
 #[test]
-fn a_silent_collector_is_told_and_tried_again() {
+fn a_silent_collector_is_logged_and_tried_again() {
     let files = Files::new();
     // Accepts connections, and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -149,7 +149,7 @@ fn a_silent_collector_is_told_and_tried_again() {
 }
 
 #[test]
-fn wrong_tls_is_told_as_what_it_is() {
+fn wrong_tls_is_logged_as_what_it_is() {
     let (files, stranger) = (Files::new(), Files::new());
     let args =
         |address: &str| ["--control", "127.0.0.1:0", "--collector", address].map(str::to_owned).to_vec();

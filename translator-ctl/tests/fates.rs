@@ -166,13 +166,16 @@ fn each_fate_is_that_of_the_frames_own_reports() {
                 }
             }
         }
-        let (reply, told) = oneshot::channel();
+        let (reply, stopped) = oneshot::channel();
         commands.send(Command::Stop(reply)).unwrap();
-        let told = told.blocking_recv().unwrap();
+        let snapshot = stopped.blocking_recv().unwrap();
         runner.join().unwrap().unwrap();
-        assert_eq!(told.counters.primitives[Primitive::Postcarding.index()].accepted, u64::from(PATHS));
-        assert_eq!(told.counters.frames, u64::from(PATHS) * u64::from(COPIES));
-        assert_eq!(told.roce_link.unsent_no_source, 0, "another program has the port that frames leave from");
+        assert_eq!(snapshot.counters.primitives[Primitive::Postcarding.index()].accepted, u64::from(PATHS));
+        assert_eq!(snapshot.counters.frames, u64::from(PATHS) * u64::from(COPIES));
+        assert_eq!(
+            snapshot.roce_link.unsent_no_source, 0,
+            "another program has the port that frames leave from"
+        );
         stop.store(true, Ordering::Release);
         listener.join().unwrap()
     });
@@ -238,11 +241,11 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
         reporter.send(&mut batch).unwrap();
     };
     let ask = || {
-        let (reply, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         commands.send(Command::Snapshot(reply)).unwrap();
-        told.blocking_recv().unwrap()
+        answer.blocking_recv().unwrap()
     };
-    let told = std::thread::scope(|scope| {
+    let snapshot = std::thread::scope(|scope| {
         // Nobody takes reports before there is a program: the first runs fit, and the others do not.
         send(0..100 * RUN_MAX as u32);
         let runner = scope.spawn(|| thread.run());
@@ -254,23 +257,23 @@ fn the_books_close_when_a_full_queue_drops_whole_runs() {
             assert!(Instant::now() < until, "no report is taken");
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Two more reports tell what is missing.
+        // Two more reports show what is missing.
         let sent = 100 * RUN_MAX as u32 + 2;
         send(sent - 2..sent);
         while ask().reporters.first().is_none_or(|reporter| reporter.newest != sent - 1) {
             assert!(Instant::now() < until, "the last report does not come");
             std::thread::sleep(Duration::from_millis(10));
         }
-        let (reply, told) = oneshot::channel();
+        let (reply, stopped) = oneshot::channel();
         commands.send(Command::Stop(reply)).unwrap();
-        let told = told.blocking_recv().unwrap();
+        let snapshot = stopped.blocking_recv().unwrap();
         runner.join().unwrap().unwrap();
-        told
+        snapshot
     });
     let sent = 100 * RUN_MAX as u64 + 2;
-    let dropped = told.reports_link.dropped_by_kernel;
-    assert_eq!(told.reports_link.received, told.counters.received);
-    let counters = told.reporters[0].counters;
+    let dropped = snapshot.reports_link.dropped_by_kernel;
+    assert_eq!(snapshot.reports_link.received, snapshot.counters.received);
+    let counters = snapshot.reporters[0].counters;
     let missing = counters.gaps - counters.gaps_filled;
     // The first report behind so long a gap is not believed alone: it came, and is missing, too.
     let disbelieved = counters.out_of_window;

@@ -171,22 +171,22 @@ async fn keep(
     target: &mut impl Target,
     ready: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<lease::Halted> {
-    let tell = |event: LeaseEvent<'_>| if event.ready { ready() } else { Ok(()) };
-    keep_and_tell(bed, target, tell).await
+    let report = |event: LeaseEvent<'_>| if event.ready { ready() } else { Ok(()) };
+    keep_and_report(bed, target, report).await
 }
 
 /// As [`keep`], with every status of the lease.
-async fn keep_and_tell(
+async fn keep_and_report(
     bed: &Bed,
     target: &mut impl Target,
-    tell: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
+    report: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<lease::Halted> {
     let config = bed.translator();
     let new = |index| LeasedSession::new(&config, index, config.frame_endpoint()).unwrap();
     let mut sessions: Vec<LeasedSession> = (0..config.collector.count() as u8).map(new).collect();
     let (_halt, halted) = tokio::sync::watch::channel(false);
     let mut kept = lease::KnownLeases::new(&config);
-    lease::maintain_leases(&config, &mut sessions, target, &mut kept, halted, tell).await
+    lease::maintain_leases(&config, &mut sessions, target, &mut kept, halted, report).await
 }
 
 /// Keeps a lease for a target until `done`.
@@ -412,13 +412,13 @@ fn a_target_whose_session_was_given_to_another_stands_down() {
 }
 
 #[test]
-fn a_refusal_is_told_once_the_dead_queue_pairs_are_gone() {
+fn a_refusal_is_reported_once_the_dead_queue_pairs_are_gone() {
     let (fake, _nic) = Fake::start();
     block_on(async {
         let bed = Bed::new(&fake);
         let mut target = bed.target();
         let refusal = "another session has the lists";
-        let tell = |event: LeaseEvent<'_>| {
+        let report = |event: LeaseEvent<'_>| {
             if event.ready {
                 assert_eq!(bed.queue_pairs(), 2);
                 let mut state = fake.state.lock().unwrap();
@@ -431,7 +431,7 @@ fn a_refusal_is_told_once_the_dead_queue_pairs_are_gone() {
                 _ => Ok(()),
             }
         };
-        let kept = keep_and_tell(&bed, &mut target, tell);
+        let kept = keep_and_report(&bed, &mut target, report);
         let error = tokio::time::timeout(Duration::from_secs(60), kept).await.expect("it ends").unwrap_err();
         assert_eq!(error.to_string(), "refused with 0 queue pairs");
     });

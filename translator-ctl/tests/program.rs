@@ -259,13 +259,13 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     // Nobody acknowledges it.
     report(0);
     assert_eq!((0..60).find_map(|_| departure(&nic)), Some((100, OLD)));
-    let told = renewals().len();
+    let earlier = renewals().len();
     fake.state.lock().unwrap().moved = 1;
     // For some renewals the new region is not confirmed, and the frame of before goes out as it
     // was. What comes goes to the new one.
     let (mut repeats, mut news) = (0, 0);
-    while news == 0 || renewals().len() < told + 4 {
-        if renewals().len() >= told + 2 && news == 0 {
+    while news == 0 || renewals().len() < earlier + 4 {
+        if renewals().len() >= earlier + 2 && news == 0 {
             report(1);
         }
         match departure(&nic) {
@@ -530,8 +530,9 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
         runtime.block_on(async {
             let mut client = dta_rpc::translator::RemoteTranslator::connect_lazy(&t.control()).unwrap();
             let program = serde_json::from_value(program.clone()).expect("entries");
-            let told = client.apply_program(&program).await;
-            told.map_err(|e| e.status().map(|s| (s.code(), s.message().to_string())).expect("its own words"))
+            let result = client.apply_program(&program).await;
+            result
+                .map_err(|e| e.status().map(|s| (s.code(), s.message().to_string())).expect("its own words"))
         })
     };
     let plan =
@@ -544,13 +545,13 @@ fn a_wrong_program_by_grpc_is_refused_and_harms_nothing() {
         serde_json::json!(wrong),
         serde_json::json!([{ "table": "lists", "store": 9, "first": 0, "count": 1, "positions": [] }]),
     ] {
-        let (code, told) = apply(&program).unwrap_err();
-        assert_eq!(code, tonic::Code::InvalidArgument, "{told}");
-        assert!(told.contains("value_len is 252") || told.contains("refers to store 9"), "{told}");
+        let (code, message) = apply(&program).unwrap_err();
+        assert_eq!(code, tonic::Code::InvalidArgument, "{message}");
+        assert!(message.contains("value_len is 252") || message.contains("refers to store 9"), "{message}");
     }
-    let told = apply(&serde_json::json!(entries)).unwrap();
-    let told = serde_json::to_string(&told).unwrap();
-    assert!(!told.contains("3735879681"), "a key (0xdead0001): {told}");
+    let changes = apply(&serde_json::json!(entries)).unwrap();
+    let changes = serde_json::to_string(&changes).unwrap();
+    assert!(!changes.contains("3735879681"), "a key (0xdead0001): {changes}");
     t.report(0, 1, DtaBody::KeyWrite { redundancy: 1, key: Key([5; 16]), value: &[1; 12] });
     assert_eq!(payload(&nic).0, 17);
     t.stop();
@@ -613,11 +614,11 @@ fn a_key_that_everybody_may_read_is_announced() {
         "[translator]\ntls = {{ ca = 'ca', cert = 'cert', key = {key:?} }}\ncollector = 'https://c:1'\n"
     );
     std::fs::write(&config, tls).unwrap();
-    for (mode, is_told) in [(0o600, false), (0o644, true)] {
+    for (mode, is_announced) in [(0o600, false), (0o644, true)] {
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
         let out = run(&["check-config", "--config", config.to_str().unwrap()]);
-        let told = text(&out.stderr).contains("can be read by everybody on this machine (mode 0644)");
-        assert!(out.status.success() && told == is_told, "{mode:o}: {}", text(&out.stderr));
+        let announced = text(&out.stderr).contains("can be read by everybody on this machine (mode 0644)");
+        assert!(out.status.success() && announced == is_announced, "{mode:o}: {}", text(&out.stderr));
     }
 }
 
@@ -651,15 +652,15 @@ fn a_device_that_is_not_there_or_does_not_fit_is_refused() {
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (status, told) = run(&[]);
+    let (status, stderr) = run(&[]);
     let why = match cfg!(feature = "verbs") {
         // The library then says whether the kernel has no RDMA at all, or other devices.
-        true => told.contains("modprobe ib_uverbs") || told.contains("there is no RDMA device `nope0`"),
-        false => told.contains("dta-translator/verbs"),
+        true => stderr.contains("modprobe ib_uverbs") || stderr.contains("there is no RDMA device `nope0`"),
+        false => stderr.contains("dta-translator/verbs"),
     };
-    assert!(status == Some(1) && why && told.contains("--device"), "{status:?} {told}");
+    assert!(status == Some(1) && why && stderr.contains("--device"), "{status:?} {stderr}");
     for other in ["--reference", "--link=eth0"] {
-        let (status, told) = run(&[other]);
-        assert!(status == Some(2) && told.contains("--device"), "{status:?} {told}");
+        let (status, stderr) = run(&[other]);
+        assert!(status == Some(2) && stderr.contains("--device"), "{status:?} {stderr}");
     }
 }

@@ -105,9 +105,9 @@ impl DataPlaneSessions {
         &mut self,
         target: &mut impl Target,
         halt: watch::Receiver<bool>,
-        tell: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
+        report: impl Fn(LeaseEvent<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Halted> {
-        lease::maintain_leases(&self.config, &mut self.all, target, &mut self.kept, halt, tell).await
+        lease::maintain_leases(&self.config, &mut self.all, target, &mut self.kept, halt, report).await
     }
 
     /// Takes in a newer view of the cluster, with the indices of its collectors. The leases are halted.

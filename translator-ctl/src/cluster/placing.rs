@@ -371,8 +371,8 @@ mod tests {
         // Each placement has its time.
         let (three, roster) = view(3, &["a", "b", "c"], r#"{"a":"0-99","b":"100-199","c":"200-255"}"#);
         placing.apply_view(three, roster);
-        let told = [9, 11, 18, 19, 20].map(|elapsed| used(&mut placing, elapsed));
-        assert_eq!(told, ["0-255", "0-255", "0-255", "0-99", "0-99"]);
+        let ranges = [9, 11, 18, 19, 20].map(|elapsed| used(&mut placing, elapsed));
+        assert_eq!(ranges, ["0-255", "0-255", "0-255", "0-99", "0-99"]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl FlowTable {
         Ok(())
     }
 
-    /// What the decoder is told. The table was checked.
+    /// The options of the decoder. The table was checked.
     pub fn decoder_options(&self) -> DecoderOptions {
         let sampling = self.sampling.iter().filter_map(|(prefix, rate)| Some((prefix.parse().ok()?, *rate)));
         DecoderOptions {

@@ -712,7 +712,7 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_has_a_line() {
-        let told = |text: &str| {
+        let refusal = |text: &str| {
             let text = format!("[translator]\n{text}");
             let checked = Config::parse(&text, Path::new("t.toml")).and_then(|(config, places)| {
                 config.check_values().map_err(|error| places.locate_error(error))
@@ -747,8 +747,8 @@ mod tests {
             ),
             ("[trans", "t.toml, line 2, "),
         ] {
-            let told = told(text);
-            assert!(told.starts_with(words), "{text}: {told}");
+            let error = refusal(text);
+            assert!(error.starts_with(words), "{text}: {error}");
         }
     }
 
@@ -856,19 +856,19 @@ mod tests {
             of(&format!("listen = 'xdp:eth1'\nlink = 'packet:eth1'\nsource = '10.0.1.9'\n{listeners}"))
                 .unwrap();
         assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
-        let told = |text: &str| of(text).unwrap_err().to_string();
+        let refusal = |text: &str| of(text).unwrap_err().to_string();
         for kind in ["xdp", "auto"] {
-            let error = told(&format!("source = '10.0.1.9'\nlink = '{kind}:eth1'\nlisten = 'xdp:eth1'"));
+            let error = refusal(&format!("source = '10.0.1.9'\nlink = '{kind}:eth1'\nlisten = 'xdp:eth1'"));
             assert!(
                 error.starts_with("translator.listen is xdp:eth1:40040") && error.contains("packet:eth1"),
                 "{error}"
             );
         }
-        let error = told("int.listen = ['xdp:eth1:2055']\nflows.listen = ['xdp:eth1']");
+        let error = refusal("int.listen = ['xdp:eth1:2055']\nflows.listen = ['xdp:eth1']");
         assert!(error.starts_with("translator.flows.listen is xdp:eth1:2055"), "{error}");
-        let error = told("int.listen = ['xdp:eth1?events=kernel', 'xdp:eth2?events=kernel']");
+        let error = refusal("int.listen = ['xdp:eth1?events=kernel', 'xdp:eth2?events=kernel']");
         assert!(error.contains("at one interface"), "{error}");
-        let error = told("int.listen = ['xdp:eth1?events=kernel']\nint.per_packet = true");
+        let error = refusal("int.listen = ['xdp:eth1?events=kernel']\nint.per_packet = true");
         assert!(error.starts_with("translator.int.per_packet is true"), "{error}");
         let switch = "[translator]\nlisten = 'xdp:eth1'\n[switch.a]\ntype = 'software'\ncontrol = 'c:1'";
         let error = parse(switch).unwrap_err().to_string();

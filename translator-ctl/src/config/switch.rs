@@ -410,7 +410,7 @@ mod tests {
         Ok(config)
     }
 
-    fn told(text: &str) -> String {
+    fn refusal(text: &str) -> String {
         parse(text).unwrap_err().to_string()
     }
 
@@ -421,12 +421,12 @@ mod tests {
 
     #[test]
     fn switches_of_other_types_say_which_there_are() {
-        let error = told("[switch.tor1]\ntype = 'unheard'\ncontrol = 'x'");
+        let error = refusal("[switch.tor1]\ntype = 'unheard'\ncontrol = 'x'");
         assert_eq!(
             error,
             "t.toml, line 2: switch tor1 is of type \"unheard\", but this build programs: software, bmv2, tofino"
         );
-        let error = told("[switch.tor1]\ncontrol = 'x'");
+        let error = refusal("[switch.tor1]\ncontrol = 'x'");
         assert!(error.contains("t.toml") && error.contains("missing field `type`"), "{error}");
         let config = parse(&switch("a", "")).unwrap();
         assert!(config.find_switch("a").is_ok());
@@ -458,12 +458,12 @@ mod tests {
                 "switch.a.lists names list 3",
             ),
         ] {
-            let error = told(&switch("a", rest));
+            let error = refusal(&switch("a", rest));
             assert!(error.contains(words), "{rest}: {error}");
         }
-        let error = told(&switch("\"a b\"", ""));
+        let error = refusal(&switch("\"a b\"", ""));
         assert!(error.contains("switch.a b.session is \"a b\""), "{error}");
-        let error = told("[switch.a]\ntype = 'software'");
+        let error = refusal("[switch.a]\ntype = 'software'");
         assert!(error.contains("missing field `control`"), "{error}");
     }
 
@@ -506,13 +506,13 @@ mod tests {
         assert_eq!(p4.cpu_interface.as_deref(), Some("bf_pci0"));
         assert_eq!(parse(&toml::to_string(&config).unwrap()).unwrap(), config);
         for text in [of("bmv2", ""), of("tofino", "role = 'reporter'")] {
-            let error = told(&text);
+            let error = refusal(&text);
             let words = "switch.a.cpu_interface is \"bf_pci0\", but must be left out: only a translator of type \"tofino\"";
             assert!(error.starts_with(words), "{error}");
         }
-        assert!(told(&of("software", "")).contains("unknown field `cpu_interface`"));
+        assert!(refusal(&of("software", "")).contains("unknown field `cpu_interface`"));
         for name in ["", "bf/pci0", "an-interface-of-17"] {
-            let error = told(&of("tofino", "").replace("bf_pci0", name));
+            let error = refusal(&of("tofino", "").replace("bf_pci0", name));
             assert!(error.contains("but must be the name of a network interface"), "{error}");
         }
     }
@@ -534,7 +534,7 @@ mod tests {
                 route(port),
             ];
             for text in ports {
-                let error = told(&of("tofino", &text));
+                let error = refusal(&of("tofino", &text));
                 let words = format!(
                     "switch.a.ports is {port}, but must be a port of the network: 68 to 71 of each pipe"
                 );
@@ -549,10 +549,10 @@ mod tests {
 
     #[test]
     fn two_do_not_open_one_session() {
-        let error = told(&["[translator]\nname = 'a'\n", &switch("a", "")].concat());
+        let error = refusal(&["[translator]\nname = 'a'\n", &switch("a", "")].concat());
         assert!(error.starts_with("[translator] and [switch.a] would both open session \"a\""), "{error}");
         let other = "source = '10.0.0.2'\nsession = 'a'";
-        let error = told(&[switch("a", "source = '10.0.0.1'"), switch("bb", other)].concat());
+        let error = refusal(&[switch("a", "source = '10.0.0.1'"), switch("bb", other)].concat());
         assert!(error.starts_with("[switch.a] and [switch.bb] would both open session \"a\""), "{error}");
         parse(&[switch("a", "source = '10.0.0.1'"), switch("bb", "source = '10.0.0.2'")].concat()).unwrap();
     }
@@ -560,21 +560,21 @@ mod tests {
     #[test]
     fn two_do_not_send_with_one_queue_pair_number_from_one_address() {
         // Two that replace [translator].
-        let error = told(&[switch("a", ""), switch("bb", "")].concat());
+        let error = refusal(&[switch("a", ""), switch("bb", "")].concat());
         let words = "[switch.a] and [switch.bb] both send from 127.0.0.2 with queue pair number 0x000011";
         assert!(error.starts_with(words), "{error}");
         parse(&[switch("a", ""), switch("bb", "source = '127.0.0.3'")].concat()).unwrap();
         parse(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x22]")].concat()).unwrap();
         // The low 14 bits determine the UDP port.
-        let error = told(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x4012]")].concat());
+        let error = refusal(&[switch("a", ""), switch("bb", "queue_pairs = [0x21, 0x4012]")].concat());
         assert!(error.contains("number 0x004012"), "{error}");
         // One with its own numbers coexists with [translator].
-        let error = told(&switch("a", "queue_pairs = [0x12, 0x13]"));
+        let error = refusal(&switch("a", "queue_pairs = [0x12, 0x13]"));
         assert!(error.starts_with("[translator] and [switch.a] both send"), "{error}");
         parse(&switch("a", "queue_pairs = [0x13, 0x14]")).unwrap();
         // With several collectors, each takes two.
         let two = "[translator]\ncollector = ['a:1', 'b:1']\n";
-        let error = told(&[two, &switch("a", "queue_pairs = [0x13, 0x14]")].concat());
+        let error = refusal(&[two, &switch("a", "queue_pairs = [0x13, 0x14]")].concat());
         assert!(error.contains("number 0x000013"), "{error}");
         parse(&[two, &switch("a", "queue_pairs = [0x15, 0x16]")].concat()).unwrap();
     }
@@ -586,9 +586,9 @@ mod tests {
             format!("{cluster}[switch.a]\ntype = 'bmv2'\ncontrol = '127.0.0.1:1'\n{rest}\n")
         };
         parse(&with("collector_ports = [1]")).unwrap();
-        let error = told(&with("collector_ports = [1, 2]"));
+        let error = refusal(&with("collector_ports = [1, 2]"));
         assert!(error.contains("one port, which leads to all collectors"), "{error}");
-        let error = told(&with("collector_macs = ['02:00:00:00:00:01']"));
+        let error = refusal(&with("collector_macs = ['02:00:00:00:00:01']"));
         assert!(error.contains("left out: collectors of a cluster"), "{error}");
     }
 
@@ -597,9 +597,9 @@ mod tests {
         let two = "[translator]\ncollector = ['a:1', { address = 'b:1', stores = ['s'] }]\n";
         let config = parse(&[two, &switch("a", "")].concat()).unwrap();
         assert_eq!(config.translator_of("a").unwrap().collector, config.translator.collector);
-        let error = told(&[two, &switch("a", "stores = ['t']")].concat());
+        let error = refusal(&[two, &switch("a", "stores = ['t']")].concat());
         assert!(error.starts_with("switch.a.stores is [\"t\"], but must be left out"), "{error}");
-        let error = told(&[two, &switch("a", "queue_pairs = [16777214, 5]")].concat());
+        let error = refusal(&[two, &switch("a", "queue_pairs = [16777214, 5]")].concat());
         assert!(error.starts_with("switch.a.queue_pairs is [16777214, 5], but must be"), "{error}");
     }
 
@@ -617,7 +617,7 @@ mod tests {
     #[test]
     fn two_are_not_one_program() {
         let two = [switch("a", "source = '10.0.0.1'"), switch("b", "source = '10.0.0.2'")].concat();
-        let error = told(&two);
+        let error = refusal(&two);
         assert!(error.starts_with("[switch.a] and [switch.b] have the same control address"), "{error}");
     }
 }

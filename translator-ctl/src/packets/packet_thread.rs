@@ -508,7 +508,7 @@ impl PacketThread {
     ) -> Result<usize, PacketThreadError> {
         let completions = self.roce.take_completions(now, &mut self.engine, out);
         let answers = completions + self.roce.recv(input, Some(Duration::ZERO))?;
-        self.roce.tell_over();
+        self.roce.log_ended_rings();
         // Called with an empty batch too: held answers may be due.
         let arriving = self.path.arriving_answers(input);
         if !arriving.is_empty() {

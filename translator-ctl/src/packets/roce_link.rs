@@ -205,7 +205,7 @@ impl RoceLink {
     }
 
     /// Logs which rings have ended.
-    pub fn tell_over(&mut self) {
+    pub fn log_ended_rings(&mut self) {
         let RoceLink::Udp(link) = self else { return };
         for (collector, over) in link.take_over() {
             warn!(%collector, reason = %over, "the ring has ended: frames go by UDP until there is a new one");

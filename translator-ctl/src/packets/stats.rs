@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(own, ["translator/t", "reporter/7", EVICTED]);
         assert!(nodes.iter().all(|node| node.time_us == 1_700_000_000_000_001), "all were read at one time");
         for_collector(&mut nodes, None);
-        let told = names_of(&nodes);
+        let sent = names_of(&nodes);
         for (node, counter, is) in [
             ("translator/t", "held", true),
             ("translator/t", "append.held", true),
@@ -261,12 +261,12 @@ mod tests {
             ("reporter/7", "newest", true),
             (EVICTED, "received", false),
         ] {
-            assert_eq!(told.contains(&(node, counter)), is, "{counter}");
+            assert_eq!(sent.contains(&(node, counter)), is, "{counter}");
         }
     }
 
     #[test]
-    fn one_of_several_collectors_is_told_the_frames_to_it_alone() {
+    fn one_of_several_collectors_gets_the_count_of_frames_to_it_alone() {
         for (collector, frames) in [(0, 22), (1, 24)] {
             let mut nodes = node_statistics("t", 1, &snapshot());
             for_collector(&mut nodes, Some(collector));

@@ -105,7 +105,7 @@ mod tests {
             version1[6..8].copy_from_slice(&n.wrapping_mul(7_919).to_be_bytes());
             expected[judge_of_id(n.wrapping_mul(7_919), WORKERS)] += 1;
             expected[judge_of_source(*from.ip(), WORKERS)] += 1;
-            // The last is too short to tell.
+            // The last is too short to judge.
             expected[0] += 1;
             for payload in [&version1[..], &[1; 3][..2], &[1, 0, 0, 0, 0, 0, 0, 0]] {
                 batch.push_datagram(from, to, payload, 0).unwrap();

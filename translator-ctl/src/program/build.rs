@@ -344,8 +344,8 @@ mod tests {
         assert_eq!(version0(&program, Primitive::KeyWrite), Some(1));
         // One collector per sketch, list and bucket, and one layout for all parts.
         let refused = |second: &Grant, wanted: &TargetProgramSettings, what: &str| {
-            let told = build_program(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
-            assert!(told.contains(what) && told.contains("`buckets`"), "{told}");
+            let error = build_program(&[Some(&a), Some(second)], wanted).unwrap_err().to_string();
+            assert!(error.contains(what) && error.contains("`buckets`"), "{error}");
         };
         refused(&with(&second, &[5], 4), &shared, "store `sm` (id 5)");
         refused(&with(&second, &[2], 3), &shared, "store `ap` (id 2)");
@@ -377,13 +377,13 @@ mod tests {
         let refusal = |grants: [&Grant; 2], wanted: &TargetProgramSettings| {
             build_program(&grants.map(Some), wanted).unwrap_err().to_string()
         };
-        let told = refusal([&first, &second], &twice);
-        assert!(told.contains("2 at a:1 and 1 at b:1") && told.contains("`spread_copies`"), "{told}");
+        let error = refusal([&first, &second], &twice);
+        assert!(error.contains("2 at a:1 and 1 at b:1") && error.contains("`spread_copies`"), "{error}");
         second.stores[0].buckets = Copies::with_all_buckets(2);
         let once = TargetProgramSettings { buckets: vec![Copies::with_all_buckets(1); 2], ..wanted(&[]) };
-        let told = refusal([&first, &second], &once);
+        let error = refusal([&first, &second], &once);
         let words = ["store `kw` has spread_copies = true", "2 collectors", "1 copy", "`buckets`"];
-        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
 
     #[test]
@@ -393,16 +393,16 @@ mod tests {
             change(&mut second.stores[0].spec);
             build_program(&[Some(&first), Some(&second)], &wanted(&[])).unwrap_err().to_string()
         };
-        for (told, what) in [
+        for (error, what) in [
             (refusal(|spec| spec.id = 2), "a store of id 2 (`ap` and `kwx`)"),
             (refusal(|spec| spec.name = "ap".into()), "a store named `ap`"),
             (refusal(|spec| (spec.id, spec.name) = (1, "kw".into())), "store `kw` (id 1)"),
         ] {
             assert!(
-                told.starts_with(&format!("the collector at a:1 and the one at b:1 both offer {what}")),
-                "{told}"
+                error.starts_with(&format!("the collector at a:1 and the one at b:1 both offer {what}")),
+                "{error}"
             );
-            assert!(told.contains("`stores`"), "{told}");
+            assert!(error.contains("`stores`"), "{error}");
         }
     }
 }

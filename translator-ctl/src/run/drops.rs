@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn reporter_store_and_misfit_are_told() {
+    fn reporter_store_and_misfit_are_described() {
         let about_of = |packet: &[u8]| {
             let mut engine = Engine::new(EngineLimits::default());
             engine.ingest_packets(0, [packet], &mut EngineOutput::default());

@@ -137,10 +137,10 @@ async fn run_until_stopped(
     };
     let service = TranslatorService::new(target.clone(), programs);
     let service = own.serve_control(service, &health, stopped).map_err(|error| anyhow!(error))?;
-    let sessions_told = Arc::new(metrics::TranslatorSessionMetrics::default());
-    sessions_told.set_certificate(config);
+    let session_metrics = Arc::new(metrics::TranslatorSessionMetrics::default());
+    session_metrics.set_certificate(config);
     let served = metrics
-        .map(|port| metrics::serve_metrics(port, target.clone(), health.clone(), sessions_told.clone()));
+        .map(|port| metrics::serve_metrics(port, target.clone(), health.clone(), session_metrics.clone()));
     let metrics_address = metrics::served_address(served.as_ref());
     let manager = Manager::new(health, options.blank);
     info!(listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
@@ -157,10 +157,10 @@ async fn run_until_stopped(
         ready_line(config, &taken, session)
     };
     let together = CombinedStatus::new(workers.lanes.len());
-    let tell = |worker: usize, event: LeaseEvent<'_>| {
+    let report = |worker: usize, event: LeaseEvent<'_>| {
         let event = together.merge_event(worker, event);
         manager.notify_sessions(&event);
-        sessions_told.update_counts(&event);
+        session_metrics.update_counts(&event);
         if event.ready { ready(true) } else { Ok(()) }
     };
     let turns = workers.turns.clone();
@@ -188,7 +188,7 @@ async fn run_until_stopped(
                     let each = lanes.iter_mut().enumerate().map(|(worker, lane)| {
                         let Lane { sessions, target } = lane;
                         sessions.maintain_leases(target, halted.clone(), move |event: LeaseEvent<'_>| {
-                            tell(worker, event)
+                            report(worker, event)
                         })
                     });
                     try_join_all(each).await.map(|_| Halted)
@@ -242,7 +242,7 @@ async fn run_until_stopped(
         }
         if let Some(new) = prepared {
             match reload::take(new, &mut config, &mut workers.lanes).await {
-                Ok(()) => sessions_told.set_certificate(&config),
+                Ok(()) => session_metrics.set_certificate(&config),
                 Err(error) => reload::log_refusal(&error),
             }
             manager.notify_reloaded();

@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// How often store `flows` got another region.
     pub(crate) moved: u64,
-    /// How many stores it has, as it tells.
+    /// How many stores it has, as it says.
     pub(crate) offered: u32,
     /// Writes go over RC.
     pub(crate) rc: bool,

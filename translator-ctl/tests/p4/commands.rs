@@ -89,14 +89,14 @@ fn config_with(mut config: Config, ports: &[u16]) -> Config {
 }
 
 /// A switch of a profile that holds these stores, and receives commands, which it executes if it `obeys`.
-struct Told {
+struct CommandedSwitch {
     tofino: FakeTofino,
     target: P4Switch,
     sent: Sent,
 }
 
-impl Told {
-    fn start(bed: &Bed, profile: Profile, stores: &[u16], port: u16, obeys: bool) -> Told {
+impl CommandedSwitch {
+    fn start(bed: &Bed, profile: Profile, stores: &[u16], port: u16, obeys: bool) -> CommandedSwitch {
         let (tofino, config) = switch(bed, profile);
         let config = config_with(config, &[port]);
         let Switch::Tofino(p4) = config.find_switch("b1").unwrap() else { panic!() };
@@ -117,10 +117,10 @@ impl Told {
         );
         block_on(target.apply_program(&program(stores), After::Open)).unwrap();
         tofino.with(|state| state.asked.clear());
-        Told { tofino, target, sent }
+        CommandedSwitch { tofino, target, sent }
     }
 
-    /// Flushes what is `older_us` old, of all places; gives the places of what it told.
+    /// Flushes what is `older_us` old, of all places; gives the places of the commands.
     fn flush(&mut self, primitive: Primitive, older_us: u32, profile: Profile) -> Vec<u32> {
         assert!(!block_on(self.target.flush_places(primitive, older_us, 0, 1024)).unwrap());
         self.sent.take().iter().map(|frame| state_of(frame, profile)).collect()
@@ -136,113 +136,115 @@ impl Told {
 #[test]
 fn all_that_is_held_is_flushed_at_once_and_nothing_else() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[1, 3, POSTCARDS, BATCHES_OF_16], 1, true);
-    told.tofino.set_register("list_count", 1, &[1]);
-    told.tofino.set_register("list_sequence", 1, &[5]);
+    let mut commanded =
+        CommandedSwitch::start(&bed, Profile::Postcards, &[1, 3, POSTCARDS, BATCHES_OF_16], 1, true);
+    commanded.tofino.set_register("list_count", 1, &[1]);
+    commanded.tofino.set_register("list_sequence", 1, &[5]);
     for row in [3, 63] {
-        told.tofino.set_register("row_head", row, &[0x0001_0000]);
+        commanded.tofino.set_register("row_head", row, &[0x0001_0000]);
     }
     // Of another store, or of none.
-    told.tofino.set_register("list_count", 2, &[1]);
-    told.tofino.set_register("row_head", 64, &[0x0001_0000]);
-    block_on(told.target.flush_all()).unwrap();
-    let sent = told.sent.take();
+    commanded.tofino.set_register("list_count", 2, &[1]);
+    commanded.tofino.set_register("row_head", 64, &[0x0001_0000]);
+    block_on(commanded.target.flush_all()).unwrap();
+    let sent = commanded.sent.take();
     let states: Vec<_> =
         sent.iter().map(|frame| (frame[WORK], state_of(frame, Profile::Postcards))).collect();
     assert_eq!(states, [(2, 1), (4, 3), (4, 63)]);
     // Entry list 1, whose ring is of 4 batches of 16 bytes.
     assert_eq!((word(&sent[0], BRIDGE + 18), word(&sent[0], BRIDGE + 26)), (0x40, 1));
     // Asked for: the lists and rows of the stores; the sequence of what was held; each once more after the command.
-    assert_eq!(told.asked("list_count"), [0, 1, 1]);
-    assert_eq!(told.asked("list_sequence"), [1]);
-    assert_eq!(told.asked("row_head"), (0..64).chain([3, 63]).collect::<Vec<_>>());
-    assert!(told.asked("row_key_a").is_empty());
+    assert_eq!(commanded.asked("list_count"), [0, 1, 1]);
+    assert_eq!(commanded.asked("list_sequence"), [1]);
+    assert_eq!(commanded.asked("row_head"), (0..64).chain([3, 63]).collect::<Vec<_>>());
+    assert!(commanded.asked("row_key_a").is_empty());
     // Nothing is left.
-    block_on(told.target.flush_all()).unwrap();
-    assert_eq!(told.sent.take(), Vec::<Vec<u8>>::new());
+    block_on(commanded.target.flush_all()).unwrap();
+    assert_eq!(commanded.sent.take(), Vec::<Vec<u8>>::new());
 }
 
 #[test]
 fn a_list_is_flushed_by_age_if_its_sequence_stays() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[BATCHES_OF_16], 1, true);
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[BATCHES_OF_16], 1, true);
     let (profile, append) = (Profile::Postcards, Primitive::Append);
-    let holds = |told: &Told, sequence| {
-        told.tofino.set_register("list_count", 1, &[1]);
-        told.tofino.set_register("list_sequence", 1, &[sequence]);
+    let holds = |commanded: &CommandedSwitch, sequence| {
+        commanded.tofino.set_register("list_count", 1, &[1]);
+        commanded.tofino.set_register("list_sequence", 1, &[sequence]);
     };
     let pause = || std::thread::sleep(Duration::from_millis(30));
-    holds(&told, 5);
-    assert_eq!(told.flush(append, MINUTE_US, profile), NOTHING);
+    holds(&commanded, 5);
+    assert_eq!(commanded.flush(append, MINUTE_US, profile), NOTHING);
     pause();
     // Not before its time.
-    assert_eq!(told.flush(append, MINUTE_US, profile), NOTHING);
-    assert_eq!(told.flush(append, 20_000, profile), [1]);
+    assert_eq!(commanded.flush(append, MINUTE_US, profile), NOTHING);
+    assert_eq!(commanded.flush(append, 20_000, profile), [1]);
     // A batch left between two looks: what is held now is of another one.
-    holds(&told, 7);
-    assert_eq!(told.flush(append, 20_000, profile), NOTHING);
+    holds(&commanded, 7);
+    assert_eq!(commanded.flush(append, 20_000, profile), NOTHING);
     pause();
-    holds(&told, 8);
-    assert_eq!(told.flush(append, 20_000, profile), NOTHING);
+    holds(&commanded, 8);
+    assert_eq!(commanded.flush(append, 20_000, profile), NOTHING);
     pause();
-    assert_eq!(told.flush(append, 20_000, profile), [1]);
+    assert_eq!(commanded.flush(append, 20_000, profile), [1]);
     // A list that was empty meanwhile begins anew.
-    holds(&told, 9);
-    assert_eq!(told.flush(append, 20_000, profile), NOTHING);
+    holds(&commanded, 9);
+    assert_eq!(commanded.flush(append, 20_000, profile), NOTHING);
     pause();
-    told.tofino.set_register("list_count", 1, &[0]);
-    assert_eq!(told.flush(append, 20_000, profile), NOTHING);
-    holds(&told, 9);
-    assert_eq!(told.flush(append, 20_000, profile), NOTHING);
+    commanded.tofino.set_register("list_count", 1, &[0]);
+    assert_eq!(commanded.flush(append, 20_000, profile), NOTHING);
+    holds(&commanded, 9);
+    assert_eq!(commanded.flush(append, 20_000, profile), NOTHING);
 }
 
 #[test]
 fn a_row_is_flushed_by_age_if_key_and_hops_stay() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 1, true);
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[POSTCARDS], 1, true);
     let (profile, postcards) = (Profile::Postcards, Primitive::Postcarding);
     let pause = || std::thread::sleep(Duration::from_millis(30));
-    told.tofino.set_register("row_head", 9, &[0x0003_0300]);
-    told.tofino.set_register("row_key_d", 9, &[1]);
-    assert_eq!(told.flush(postcards, 20_000, profile), NOTHING);
+    commanded.tofino.set_register("row_head", 9, &[0x0003_0300]);
+    commanded.tofino.set_register("row_key_d", 9, &[1]);
+    assert_eq!(commanded.flush(postcards, 20_000, profile), NOTHING);
     pause();
     // Another key, then another hop.
     for (register, value) in [("row_key_d", 2), ("row_head", 0x0007_0300)] {
-        told.tofino.set_register(register, 9, &[value]);
-        assert_eq!(told.flush(postcards, 20_000, profile), NOTHING, "{register}");
+        commanded.tofino.set_register(register, 9, &[value]);
+        assert_eq!(commanded.flush(postcards, 20_000, profile), NOTHING, "{register}");
         pause();
     }
-    assert_eq!(told.flush(postcards, MINUTE_US, profile), NOTHING);
-    assert_eq!(told.flush(postcards, 20_000, profile), [9]);
-    assert!(told.asked("row_key_d").iter().all(|row| *row == 9));
+    assert_eq!(commanded.flush(postcards, MINUTE_US, profile), NOTHING);
+    assert_eq!(commanded.flush(postcards, 20_000, profile), [9]);
+    assert!(commanded.asked("row_key_d").iter().all(|row| *row == 9));
 }
 
 #[test]
 fn a_list_is_of_the_pipe_of_its_collector() {
     let bed = Bed::start();
     // The collector is at a port of pipe 1 of 4.
-    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS, BATCHES_OF_16], 130, true);
-    told.tofino.with(|state| state.pipes = 4);
-    told.tofino.set_register("list_count", 0, &[1, 0, 1, 1]);
-    told.tofino.set_register("list_count", 1, &[0, 1, 0, 0]);
-    assert_eq!(told.flush(Primitive::Append, 0, Profile::Postcards), [1]);
+    let mut commanded =
+        CommandedSwitch::start(&bed, Profile::Postcards, &[POSTCARDS, BATCHES_OF_16], 130, true);
+    commanded.tofino.with(|state| state.pipes = 4);
+    commanded.tofino.set_register("list_count", 0, &[1, 0, 1, 1]);
+    commanded.tofino.set_register("list_count", 1, &[0, 1, 0, 0]);
+    assert_eq!(commanded.flush(Primitive::Append, 0, Profile::Postcards), [1]);
 }
 
 #[test]
 fn rows_are_flushed_in_all_pipes() {
     let bed = Bed::start();
     for (pipes, of_cpu) in [(1, 0), (2, 1), (4, 2)] {
-        let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 130, true);
-        told.tofino.with(|state| state.pipes = pipes);
+        let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[POSTCARDS], 130, true);
+        commanded.tofino.with(|state| state.pipes = pipes);
         // Row 3 is held by all pipes, and each holds one that the others do not.
-        told.tofino.set_register("row_head", 3, &vec![0x0001_0000; pipes]);
+        commanded.tofino.set_register("row_head", 3, &vec![0x0001_0000; pipes]);
         for pipe in 0..pipes {
             let mut heads = vec![0; pipes];
             heads[pipe] = 0x0001_0000;
-            told.tofino.set_register("row_head", 10 + pipe as u32, &heads);
+            commanded.tofino.set_register("row_head", 10 + pipe as u32, &heads);
         }
-        block_on(told.target.flush_all()).unwrap();
-        let sent = told.sent.take();
+        block_on(commanded.target.flush_all()).unwrap();
+        let sent = commanded.sent.take();
         let is: Vec<(u32, u8)> =
             sent.iter().map(|frame| (state_of(frame, Profile::Postcards), frame[PIPE])).collect();
         let command = |pipe: usize| if pipe == of_cpu { 0 } else { pipe as u8 + 1 };
@@ -250,39 +252,39 @@ fn rows_are_flushed_in_all_pipes() {
         let own = (0..pipes).map(|pipe| (10 + pipe as u32, command(pipe)));
         assert_eq!(is, shared.chain(own).collect::<Vec<_>>(), "{pipes} pipes");
         // Nothing is left, and a pipe without rows is sent nothing.
-        block_on(told.target.flush_all()).unwrap();
-        assert_eq!(told.sent.take(), Vec::<Vec<u8>>::new(), "{pipes} pipes");
+        block_on(commanded.target.flush_all()).unwrap();
+        assert_eq!(commanded.sent.take(), Vec::<Vec<u8>>::new(), "{pipes} pipes");
     }
 }
 
 #[test]
 fn rows_of_two_pipes_have_ages_of_their_own() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 1, true);
-    told.tofino.with(|state| state.pipes = 2);
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[POSTCARDS], 1, true);
+    commanded.tofino.with(|state| state.pipes = 2);
     let pause = || std::thread::sleep(Duration::from_millis(30));
-    let flush = |told: &mut Told| {
-        assert!(!block_on(told.target.flush_places(Primitive::Postcarding, 20_000, 0, 1024)).unwrap());
-        told.sent.take().iter().map(|frame| frame[PIPE]).collect::<Vec<u8>>()
+    let flush = |commanded: &mut CommandedSwitch| {
+        assert!(!block_on(commanded.target.flush_places(Primitive::Postcarding, 20_000, 0, 1024)).unwrap());
+        commanded.sent.take().iter().map(|frame| frame[PIPE]).collect::<Vec<u8>>()
     };
-    told.tofino.set_register("row_head", 9, &[0x0001_0300, 0x0003_0300]);
-    told.tofino.set_register("row_key_d", 9, &[1, 2]);
-    assert_eq!(flush(&mut told), Vec::<u8>::new());
+    commanded.tofino.set_register("row_head", 9, &[0x0001_0300, 0x0003_0300]);
+    commanded.tofino.set_register("row_key_d", 9, &[1, 2]);
+    assert_eq!(flush(&mut commanded), Vec::<u8>::new());
     pause();
     // The one of the CPU port's pipe becomes another path's.
-    told.tofino.set_register("row_key_d", 9, &[1, 3]);
-    assert_eq!(flush(&mut told), [1]);
+    commanded.tofino.set_register("row_key_d", 9, &[1, 3]);
+    assert_eq!(flush(&mut commanded), [1]);
     pause();
-    assert_eq!(flush(&mut told), [0]);
+    assert_eq!(flush(&mut commanded), [0]);
 }
 
 #[test]
 fn a_pipe_that_no_command_reaches_is_named_by_its_port() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[POSTCARDS], 1, false);
-    told.tofino.with(|state| state.pipes = 4);
-    told.tofino.set_register("row_head", 9, &[1, 0, 1, 1]);
-    let error = block_on(told.target.flush_all()).unwrap_err().to_string();
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[POSTCARDS], 1, false);
+    commanded.tofino.with(|state| state.pipes = 4);
+    commanded.tofino.set_register("row_head", 9, &[1, 0, 1, 1]);
+    let error = block_on(commanded.target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("it did not do 3 commands"), "{error}");
     assert!(error.contains("Are its recirculation ports enabled (68, 452)?"), "{error}");
 }
@@ -290,82 +292,82 @@ fn a_pipe_that_no_command_reaches_is_named_by_its_port() {
 #[test]
 fn columns_leave_in_the_epoch_that_they_hold() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Sketches, &[SKETCH, BATCHES_OF_16], 1, true);
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Sketches, &[SKETCH, BATCHES_OF_16], 1, true);
     // Column 9 at the second place of epochs has 3 reports that have not left; what has left has none.
-    told.tofino.set_register("column_unsent", 25, &[3]);
-    told.tofino.set_register("column_epoch", 25, &[7]);
-    told.tofino.set_register("column_epoch", 26, &[7]);
-    told.tofino.set_register("list_count", 0, &[1]);
-    assert!(!block_on(told.target.flush_places(Primitive::SketchMerge, MINUTE_US, 0, 1024)).unwrap());
-    let sent = told.sent.take();
+    commanded.tofino.set_register("column_unsent", 25, &[3]);
+    commanded.tofino.set_register("column_epoch", 25, &[7]);
+    commanded.tofino.set_register("column_epoch", 26, &[7]);
+    commanded.tofino.set_register("list_count", 0, &[1]);
+    assert!(!block_on(commanded.target.flush_places(Primitive::SketchMerge, MINUTE_US, 0, 1024)).unwrap());
+    let sent = commanded.sent.take();
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0][WORK], state_of(&sent[0], Profile::Sketches)), (5, 25));
     // The address of the column, its epoch, and the epoch of its element.
     let of = |at| word(&sent[0], BRIDGE + at);
     assert_eq!([of(14), of(18), of(26), of(36)], [5, 0x190, 7, 7]);
     // One place for each column of each epoch was asked for.
-    assert_eq!(told.asked("column_unsent"), (0..32).chain([25]).collect::<Vec<_>>());
-    assert_eq!(told.asked("column_epoch"), [25]);
-    block_on(told.target.flush_all()).unwrap();
-    let sent = told.sent.take();
+    assert_eq!(commanded.asked("column_unsent"), (0..32).chain([25]).collect::<Vec<_>>());
+    assert_eq!(commanded.asked("column_epoch"), [25]);
+    block_on(commanded.target.flush_all()).unwrap();
+    let sent = commanded.sent.take();
     assert_eq!(sent.iter().map(|frame| frame[WORK]).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
 fn long_batches_leave_with_the_words_of_an_entry() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Batches, &[BATCHES_OF_32], 1, true);
-    told.tofino.set_register("list_count", 3, &[2]);
-    block_on(told.target.flush_all()).unwrap();
-    let sent = told.sent.take();
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Batches, &[BATCHES_OF_32], 1, true);
+    commanded.tofino.set_register("list_count", 3, &[2]);
+    block_on(commanded.target.flush_all()).unwrap();
+    let sent = commanded.sent.take();
     // Lists 4 and 5 are behind 0 and 1: list 5, of entries of two words.
     let of = |frame: &Vec<u8>| (state_of(frame, Profile::Batches), word(frame, BRIDGE + 27), frame.len());
     assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), [(3, 5, BRIDGE + 39)]);
-    assert_eq!(told.asked("list_count"), [0, 1, 2, 3, 3]);
+    assert_eq!(commanded.asked("list_count"), [0, 1, 2, 3, 3]);
 }
 
 #[test]
 fn a_silent_queue_pair_is_probed_with_the_number_of_its_last_frame() {
     let bed = Bed::start();
-    // The port is of pipe 1: what the register holds in other pipes was told, and did not move.
-    let mut told = Told::start(&bed, Profile::Postcards, &[3], 130, false);
-    told.tofino.with(|state| state.pipes = 2);
-    let look = |told: &mut Told, frames| {
-        told.tofino.count("pair_frames", 1, frames);
-        let status = block_on(told.target.read_status()).unwrap();
-        (status.silent.contains(&0), told.sent.take())
+    // The port is of pipe 1: what the register holds in other pipes was set, and did not move.
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[3], 130, false);
+    commanded.tofino.with(|state| state.pipes = 2);
+    let look = |commanded: &mut CommandedSwitch, frames| {
+        commanded.tofino.count("pair_frames", 1, frames);
+        let status = block_on(commanded.target.read_status()).unwrap();
+        (status.silent.contains(&0), commanded.sent.take())
     };
-    told.tofino.set_register("next_psn", 1, &[7, 0x0100_0000]);
-    assert_eq!(look(&mut told, 5), (false, vec![]));
+    commanded.tofino.set_register("next_psn", 1, &[7, 0x0100_0000]);
+    assert_eq!(look(&mut commanded, 5), (false, vec![]));
     let mut psns = Vec::new();
     for frames in 6..9 {
-        let (silent, sent) = look(&mut told, frames);
+        let (silent, sent) = look(&mut commanded, frames);
         assert_eq!((silent, sent.len()), (frames == 8, 1), "{frames}");
         // Work 0, one copy, queue pair 1.
         assert_eq!(sent[0][WORK..BRIDGE + 1], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]);
         let received =
             Received::parse_packet(&sent[0][BRIDGE + 26 + 14..]).expect("a frame with its checksums");
         psns.push(received.roce.base_header().psn);
-        told.tofino.set_register("next_psn", 1, &[7, 0x0100_0000 + 0x21]);
+        commanded.tofino.set_register("next_psn", 1, &[7, 0x0100_0000 + 0x21]);
     }
     // Modulo 2^24.
     assert_eq!(psns, [Psn::new(0xff_ffff), Psn::new(0x20), Psn::new(0x20)]);
     // An answer.
-    told.tofino.count("answers", 0, 1);
-    assert_eq!(look(&mut told, 20), (false, vec![]));
+    commanded.tofino.count("answers", 0, 1);
+    assert_eq!(look(&mut commanded, 20), (false, vec![]));
 }
 
 #[test]
-fn a_switch_that_does_not_take_commands_is_told_of() {
+fn a_switch_that_does_not_take_commands_is_an_error() {
     let bed = Bed::start();
-    let mut told = Told::start(&bed, Profile::Postcards, &[BATCHES_OF_16], 1, false);
-    told.tofino.set_register("list_count", 1, &[1]);
-    let error = block_on(told.target.flush_all()).unwrap_err().to_string();
+    let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[BATCHES_OF_16], 1, false);
+    commanded.tofino.set_register("list_count", 1, &[1]);
+    let error = block_on(commanded.target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("it did not do 1 commands: is `cpu_interface`"), "{error}");
     // It was sent again and again.
-    assert_eq!(told.sent.take().len(), 5);
-    told.sent.down.store(true, Relaxed);
-    let error = block_on(told.target.flush_all()).unwrap_err().to_string();
+    assert_eq!(commanded.sent.take().len(), 5);
+    commanded.sent.down.store(true, Relaxed);
+    let error = block_on(commanded.target.flush_all()).unwrap_err().to_string();
     assert!(error.contains("0 of 1 commands left by `cpu_interface`: is the interface up?"), "{error}");
 }
 

@@ -78,8 +78,8 @@ fn a_translator_that_fails_at_random_comes_to_hold_each_program_whole() {
                     }
                     DataPlaneEntry::Lists(lists) => {
                         for (list, sequence) in &lists.positions {
-                            let told = set((SET_LIST, 0, lists.store, *list)).unwrap_or(0);
-                            assert_eq!(told, *sequence, "{seed}");
+                            let position = set((SET_LIST, 0, lists.store, *list)).unwrap_or(0);
+                            assert_eq!(position, *sequence, "{seed}");
                         }
                     }
                     _ => {}

@@ -205,8 +205,8 @@ fn setup_makes_the_golden_state_and_a_second_one_writes_nothing() {
         assert_eq!(b1.required_changes(&want, After::Open).await.unwrap(), []);
         assert_eq!(b1.held_program().await.unwrap().entries().count(), want.entries().count());
         // Both queue pairs begin where the session says.
-        let told = bed.switch.with(|state| state.commands.clone());
-        let psns: Vec<_> = told.iter().filter(|values| values[0] == number(SET_PSN.into())).collect();
+        let commands = bed.switch.with(|state| state.commands.clone());
+        let psns: Vec<_> = commands.iter().filter(|values| values[0] == number(SET_PSN.into())).collect();
         let is_of = |entry: &&DataPlaneEntry| matches!(entry, DataPlaneEntry::QueuePair(_));
         assert_eq!(psns.len(), want.entries().filter(is_of).count());
     });

@@ -153,7 +153,7 @@ fn parameters(target: &mut P4Switch, store: u16) -> (String, Vec<u128>) {
 }
 
 #[test]
-fn inline_keys_are_told_to_bmv2_and_to_the_profiles_with_keys() {
+fn inline_keys_are_given_to_bmv2_and_to_the_profiles_with_keys() {
     let bed = Bed::start();
     let tofinos = [Profile::Postcards, Profile::Sketches].map(|profile| switch(&bed, profile));
     let configs = std::iter::once(bed.config("")).chain(tofinos.iter().map(|(_, config)| config.clone()));
@@ -176,7 +176,7 @@ fn inline_keys_are_told_to_bmv2_and_to_the_profiles_with_keys() {
 }
 
 #[test]
-fn long_batches_are_told_as_the_program_takes_them() {
+fn long_batches_are_programmed_as_the_program_takes_them() {
     let bed = Bed::start();
     let (tofino, config) = switch(&bed, Profile::Batches);
     let (mut target, want) = (target(&config), program(&[BATCHES_OF_32]));
@@ -189,7 +189,7 @@ fn long_batches_are_told_as_the_program_takes_them() {
 }
 
 #[test]
-fn sketches_are_told_as_the_program_takes_them_and_forgotten_with_their_store() {
+fn sketches_are_programmed_as_the_program_takes_them_and_forgotten_with_their_store() {
     let bed = Bed::start();
     let (tofino, config) = switch(&bed, Profile::Sketches);
     let (mut target, want) = (target(&config), program(&[SKETCH]));

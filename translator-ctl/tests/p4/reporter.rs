@@ -82,7 +82,7 @@ impl Drop for Watch {
 }
 
 #[test]
-fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_are_told() {
+fn a_watched_reporter_gets_its_entries_again_after_a_restart_and_its_counters_are_logged() {
     let switch = FakeSwitch::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("translator.toml");
@@ -265,15 +265,15 @@ fn a_traffic_manager_deflects_where_the_configuration_says() {
         // A queue that the port does not have.
         let none = parse(&text_on_tofino(&control, "deflect = [{ port = 68, queue = 8 }]")).unwrap();
         let error = setup(&none).await.unwrap_err();
-        let told = error.downcast_ref::<ApplyError>().map(|error| &error.error);
+        let cause = error.downcast_ref::<ApplyError>().map(|error| &error.error);
         let words = "has no queue 8 of port 68, which `deflect` names";
-        assert!(matches!(told, Some(TargetError::Refused(told)) if told.ends_with(words)), "{error}");
+        assert!(matches!(cause, Some(TargetError::Refused(message)) if message.ends_with(words)), "{error}");
     });
 }
 
 #[test]
 fn places_for_deflected_packets_that_cannot_be_are_refused() {
-    let told = |deflect: &str| parse(&text_on_tofino("127.0.0.1:1", deflect)).unwrap_err().to_string();
+    let refusal = |deflect: &str| parse(&text_on_tofino("127.0.0.1:1", deflect)).unwrap_err().to_string();
     for (deflect, words) in [
         ("deflect = [{ port = 512 }]", "reporter.deflect.port is 512, but must be a port of the switch"),
         ("deflect = [{ port = 68, queue = 32 }]", "reporter.deflect.queue is 32"),
@@ -287,7 +287,7 @@ fn places_for_deflected_packets_that_cannot_be_are_refused() {
         ),
         ("deflect = [{ queue = 1 }]", "missing field `port`"),
     ] {
-        let error = told(deflect);
+        let error = refusal(deflect);
         assert!(error.contains(words), "{deflect}: {error}");
     }
     let on_bmv2 = text_on_tofino("127.0.0.1:1", DEFLECT).replace("\"tofino\"", "\"bmv2\"");
@@ -408,8 +408,11 @@ fn a_switch_of_another_program_and_one_without_room_are_refused() {
     let tofino = FakeTofino::start_as("reporter", &tofino::program_of("reporter"));
     let text = text(&tofino.address.to_string()).replace("\"bmv2\"", "\"tofino\"");
     let error = block_on(setup(&parse(&text).unwrap())).unwrap_err();
-    let told = error.downcast_ref::<ApplyError>().map(|error| &error.error);
-    assert!(matches!(told, Some(TargetError::Refused(told)) if told.ends_with("room for 512")), "{error}");
+    let cause = error.downcast_ref::<ApplyError>().map(|error| &error.error);
+    assert!(
+        matches!(cause, Some(TargetError::Refused(message)) if message.ends_with("room for 512")),
+        "{error}"
+    );
     assert_eq!(tofino.with(|state| state.requests), 0);
 }
 
@@ -468,13 +471,13 @@ fn what_is_wrong_in_a_netcfg_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("netcfg.json");
     assert!(convert_netcfg(&path, &["s"]).unwrap_err().contains("cannot be read"));
-    let told = |text: &str| {
+    let refusal = |text: &str| {
         std::fs::write(&path, text).unwrap();
         convert_netcfg(&path, &["s"]).unwrap_err()
     };
-    assert!(told("{").contains("is not JSON"));
-    assert!(told("[]").contains("says the file is []"));
-    assert!(told("{\"apps\":{}}").contains("report: it does not say what is reported"));
+    assert!(refusal("{").contains("is not JSON"));
+    assert!(refusal("[]").contains("says the file is []"));
+    assert!(refusal("{\"apps\":{}}").contains("report: it does not say what is reported"));
     for (report, words) in [
         (r#"{"collectorIp":"::1","collectorPort":1}"#, "report.collectorIp is \"::1\""),
         (r#"{"collectorIp":"10.0.0.1"}"#, "without a collectorPort"),
@@ -489,14 +492,14 @@ fn what_is_wrong_in_a_netcfg_is_named() {
         ),
     ] {
         let app = "org.stratumproject.fabric.tna.inbandtelemetry";
-        let error = told(&format!("{{\"apps\":{{\"{app}\":{{\"report\":{report}}}}}}}"));
+        let error = refusal(&format!("{{\"apps\":{{\"{app}\":{{\"report\":{report}}}}}}}"));
         assert!(error.contains(words), "{report}: {error}");
     }
 }
 
 #[test]
 fn what_is_wrong_is_refused_with_its_key() {
-    let told = |from: &str, to: &str| {
+    let refusal = |from: &str, to: &str| {
         assert!(FILE.contains(from), "{from}");
         parse(&FILE.replacen(from, to, 1)).unwrap_err().to_string()
     };
@@ -557,7 +560,7 @@ fn what_is_wrong_is_refused_with_its_key() {
         ),
         ("every_packet", "each_packet", "unknown field `each_packet`"),
     ] {
-        let error = told(from, to);
+        let error = refusal(from, to);
         assert!(error.contains(words), "{from} -> {to}: {error}");
     }
     let error =
@@ -679,8 +682,8 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    let (status, shown, told) = done(&["plan", "--switch", "edge1"]);
-    assert_eq!(status, Some(0), "{told}");
+    let (status, shown, stderr) = done(&["plan", "--switch", "edge1"]);
+    assert_eq!(status, Some(0), "{stderr}");
     assert!(shown.contains("watch: drops 1, flows 1, queues 1"), "{shown}");
     let (_, shown, _) = done(&["status", "--switch", "edge1"]);
     assert!(shown.contains("holds no entry of a reporter"), "{shown}");
@@ -696,12 +699,12 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
     assert_eq!(row["key"]["source"], "10.0.0.0&255.0.0.0", "{row}");
     assert_eq!(row["params"]["flows"], 1);
     assert_eq!(done(&["stats", "--switch", "edge1"]).0, Some(0));
-    let (status, _, told) = done(&["flush", "--switch", "edge1"]);
+    let (status, _, stderr) = done(&["flush", "--switch", "edge1"]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("[switch.edge1] is a reporter: it holds no reports"), "{told}");
-    let (status, _, told) = done(&["plan", "--switch", "edge1", "--against", "127.0.0.1:1"]);
+    assert!(stderr.contains("[switch.edge1] is a reporter: it holds no reports"), "{stderr}");
+    let (status, _, stderr) = done(&["plan", "--switch", "edge1", "--against", "127.0.0.1:1"]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("give --against without 127.0.0.1:1"), "{told}");
+    assert!(stderr.contains("give --against without 127.0.0.1:1"), "{stderr}");
     let (status, shown, _) = done(&["teardown", "--switch", "edge1"]);
     assert_eq!(status, Some(0));
     assert!(shown.contains("stopped reporting; forwarding is unchanged"), "{shown}");

@@ -138,7 +138,7 @@ fn stores_that_collectors_share_have_a_row_for_each_part() {
 }
 
 /// What the commands since the last look were.
-fn told(bed: &Bed) -> Vec<Vec<Vec<u8>>> {
+fn take_commands(bed: &Bed) -> Vec<Vec<Vec<u8>>> {
     bed.switch.with(|state| std::mem::take(&mut state.commands))
 }
 
@@ -151,9 +151,9 @@ fn what_is_held_for_a_collector_stays_when_another_one_comes() {
     let bed = Bed::start();
     let config = bed.config("postcard_rows = 64");
     apply(&config, &program(128, None));
-    assert_eq!(of(&told(&bed), SET_PSN), 2);
+    assert_eq!(of(&take_commands(&bed), SET_PSN), 2);
     apply(&config, &program(128, Some(true)));
-    let commands = told(&bed);
+    let commands = take_commands(&bed);
     assert_eq!((of(&commands, SET_PSN), of(&commands, FORGET_ROW), of(&commands, FORGET_COLUMN)), (2, 0, 0));
     // A new store there gets places that may have been another one's.
     let mut without = program(128, Some(true));
@@ -163,9 +163,9 @@ fn what_is_held_for_a_collector_stays_when_another_one_comes() {
         without.remove(&key);
     }
     apply(&config, &without);
-    told(&bed);
+    take_commands(&bed);
     apply(&config, &program(128, Some(true)));
-    assert!(of(&told(&bed), FORGET_ROW) >= 64);
+    assert!(of(&take_commands(&bed), FORGET_ROW) >= 64);
 }
 
 #[test]
@@ -173,18 +173,18 @@ fn columns_of_sketches_and_rows_of_shared_stores_are_flushed_once_each() {
     let bed = Bed::start();
     let config = bed.config("postcard_rows = 64");
     apply(&config, &program(128, Some(true)));
-    told(&bed);
+    take_commands(&bed);
     let mut target = target(&config);
     block_on(async {
         assert!(target.flush_places(Primitive::SketchMerge, 5, 0, 20).await.unwrap());
         assert!(!target.flush_places(Primitive::SketchMerge, 5, 20, 20).await.unwrap());
     });
-    let commands = told(&bed);
+    let commands = take_commands(&bed);
     // 16 columns at the places of 2 epochs.
     let places: BTreeSet<_> = commands.iter().map(|values| (values[3].clone(), values[4].clone())).collect();
     assert_eq!((of(&commands, FLUSH_COLUMN), commands.len(), places.len()), (32, 32, 32));
     block_on(target.flush_all()).unwrap();
-    let commands = told(&bed);
+    let commands = take_commands(&bed);
     assert_eq!((of(&commands, FLUSH_COLUMN), of(&commands, FLUSH_ROW)), (32, 64));
 }
 

@@ -22,7 +22,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub(crate) struct State {
     /// Its pipeline.
     pub(crate) pipeline: Option<ForwardingPipelineConfig>,
-    /// What its P4Info tells.
+    /// What its P4Info says.
     pub(crate) info: Option<Arc<P4Info>>,
     /// How many rows each table has.
     pub(crate) rows: BTreeMap<u32, i64>,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// The tables of the translator's program, as its compiler tells them.
+/// The tables of the translator's program, as its compiler writes them.
 pub(crate) fn program() -> Value {
     program_of("translator")
 }
@@ -608,9 +608,9 @@ impl BfRuntime for FakeTofino {
                     client = Some(message.client_id);
                     switch.with(|state| state.clients.push(message.client_id));
                 }
-                if let Some(stream_message_request::Update::Subscribe(mut told)) = message.update {
-                    told.status = Some(dta_switch::messages::bfruntime::bfrt::Status::default());
-                    let update = Some(stream_message_response::Update::Subscribe(told));
+                if let Some(stream_message_request::Update::Subscribe(mut subscribe)) = message.update {
+                    subscribe.status = Some(dta_switch::messages::bfruntime::bfrt::Status::default());
+                    let update = Some(stream_message_response::Update::Subscribe(subscribe));
                     let _ = answers.send(Ok(StreamMessageResponse { update })).await;
                 }
             }
