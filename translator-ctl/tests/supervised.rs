@@ -48,7 +48,7 @@ fn report(sequence: u32, store: u16, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_service_manager_is_told_of_start_life_and_end() {
+fn the_service_manager_is_notified_of_start_life_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, _nic) = Fake::start();
     let config = format!("collector = '{}'", fake.url());
@@ -147,8 +147,8 @@ fn sighup_is_a_reload_and_never_an_end() {
     translator.message_about("READY=1");
     let reload = || {
         translator.signal(Signal::HUP);
-        let told = translator.message_about("RELOADING=1");
-        assert!(told.contains("MONOTONIC_USEC="), "{told}");
+        let message = translator.message_about("RELOADING=1");
+        assert!(message.contains("MONOTONIC_USEC="), "{message}");
         translator.message_about("READY=1");
         translator.logs("reloaded")
     };
@@ -209,7 +209,7 @@ fn certificate(folder: &Path, authority: &rcgen::Issuer<'_, rcgen::KeyPair>, nam
 }
 
 #[test]
-fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
+fn the_end_of_the_certificate_that_is_exported_is_that_of_the_one_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -232,7 +232,7 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
         )
     };
     let translator = start(folder, &config(""), "127.0.0.64");
-    let told = || -> u64 {
+    let exported = || -> u64 {
         // A page is cached for a second.
         std::thread::sleep(Duration::from_millis(1100));
         let mut stream = TcpStream::connect(translator.said("metrics")).unwrap();
@@ -244,7 +244,7 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
         rest.split_whitespace().next().unwrap().parse::<f64>().unwrap() as u64
     };
     let end = |year: i32| rcgen::date_time_ymd(year, 1, 1).unix_timestamp() as u64;
-    assert_eq!(told(), end(2091));
+    assert_eq!(exported(), end(2091));
     // Another certificate, and an invalid configuration: the earlier one stays in use.
     certificate(folder, &authority, "mine", 2092);
     write(folder, &config("version0 = { key-write = 'nobody' }"));
@@ -252,13 +252,13 @@ fn the_end_of_the_certificate_that_is_told_is_that_of_the_one_in_use() {
     assert!(translator.logs("configuration not reloaded").contains("nothing has changed"));
     translator.message_about("RELOADING=1");
     translator.message_about("READY=1");
-    assert_eq!(told(), end(2091));
+    assert_eq!(exported(), end(2091));
     write(folder, &config(""));
     translator.signal(Signal::HUP);
     assert!(translator.logs("configuration reloaded").contains("only the TLS files"));
     translator.message_about("RELOADING=1");
     translator.message_about("READY=1");
-    assert_eq!(told(), end(2092));
+    assert_eq!(exported(), end(2092));
 }
 
 #[test]
