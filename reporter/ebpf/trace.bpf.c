@@ -156,7 +156,7 @@ INLINE void count_flow(struct books *book, const struct packet *packet, const st
 }
 
 /* What a record says about the packet itself. Addresses are in the packet's byte order. */
-struct told {
+struct observation {
     u64 source[2], destination[2];
     /* Its digest, core and time, in the form that `firsts` stores: the stack has no room for a copy. */
     struct first is;
@@ -177,7 +177,7 @@ INLINE void submit(struct record *record, struct books *book, const struct setti
 }
 
 /* Puts a record into the ring. A time of 0 means that the clock has not been read yet. */
-INLINE void hand_up(const struct told *of, const struct place *place, struct books *book, const struct settings *set)
+INLINE void hand_up(const struct observation *of, const struct place *place, struct books *book, const struct settings *set)
 {
     struct record *record = ring_reserve(&ring, sizeof(*record), 0);
 
@@ -210,14 +210,14 @@ INLINE void hand_up(const struct told *of, const struct place *place, struct boo
 }
 
 /* Counts, filters and reports a parsed packet. `state` is its core_of(). */
-ONCE int tell(struct packet *packet, struct place *place, u64 state)
+ONCE int report_parsed(struct packet *packet, struct place *place, u64 state)
 {
     u32 zero = 0, point, index;
     struct settings *set;
     struct books *book;
     struct first *first = 0;
     struct table *table;
-    struct told told;
+    struct observation observed;
     /* The key must be on the stack: Linux 6.1 accepts none through a pointer argument. */
     u64 core = finish(state), now = 0, buffer;
     u16 flags;
@@ -245,8 +245,8 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
     if (first ? !first->digest : is_own(set, packet)) {
         book->own++;
         if (follow && !first) {
-            told.is = (struct first){ .core = core, .time = now };
-            map_update(&firsts, &buffer, &told.is, UPDATE_ANY);
+            observed.is = (struct first){ .core = core, .time = now };
+            map_update(&firsts, &buffer, &observed.is, UPDATE_ANY);
         }
         return 0;
     }
@@ -269,30 +269,30 @@ ONCE int tell(struct packet *packet, struct place *place, u64 state)
         book->sampled_out++;
         return 0;
     }
-    told.source[0] = ADDRESS(packet, 0);
-    told.source[1] = ADDRESS(packet, 1);
-    told.destination[0] = ADDRESS(packet, 2);
-    told.destination[1] = ADDRESS(packet, 3);
-    told.is.digest = full_of(state, told.source, told.destination, packet->identity.source_port, packet->identity.destination_port);
-    told.is.core = core;
-    told.is.time = now;
-    told.first = told.is.digest;
-    if (first && first->digest != told.is.digest) {
-        told.first = first->digest;
+    observed.source[0] = ADDRESS(packet, 0);
+    observed.source[1] = ADDRESS(packet, 1);
+    observed.destination[0] = ADDRESS(packet, 2);
+    observed.destination[1] = ADDRESS(packet, 3);
+    observed.is.digest = full_of(state, observed.source, observed.destination, packet->identity.source_port, packet->identity.destination_port);
+    observed.is.core = core;
+    observed.is.time = now;
+    observed.first = observed.is.digest;
+    if (first && first->digest != observed.is.digest) {
+        observed.first = first->digest;
         flags |= FLAG_TRANSLATED;
     }
     if (follow && !first)
-        map_update(&firsts, &buffer, &told.is, UPDATE_ANY);
-    told.source_port = packet->source_port;
-    told.destination_port = packet->destination_port;
-    told.protocol = packet->identity.protocol;
-    told.flags = flags;
-    told.length = packet->length;
-    hand_up(&told, place, book, set);
+        map_update(&firsts, &buffer, &observed.is, UPDATE_ANY);
+    observed.source_port = packet->source_port;
+    observed.destination_port = packet->destination_port;
+    observed.protocol = packet->identity.protocol;
+    observed.flags = flags;
+    observed.length = packet->length;
+    hand_up(&observed, place, book, set);
     return 0;
 }
 
-/* As tell(); `result` says whether the packet could be parsed. */
+/* As report_parsed(); `result` says whether the packet could be parsed. */
 ONCE int report(struct packet *packet, struct place *place, int result)
 {
     struct books *book;
@@ -301,7 +301,7 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     if (!packet || !place)
         return 0;
     if (!result)
-        return tell(packet, place, core_of(&packet->identity));
+        return report_parsed(packet, place, core_of(&packet->identity));
     point = place->point;
     book = map_lookup(&books, &point);
     if (!book)
@@ -330,7 +330,7 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
         u32 point = place->point;
         struct books *book = map_lookup(&books, &point);
         u64 core = finish(state);
-        struct told told = {
+        struct observation observed = {
             .source = { 0, PLAIN_ADDRESS(frame, 26) },
             .destination = { 0, PLAIN_ADDRESS(frame, 30) },
             .is.core = core,
@@ -354,17 +354,17 @@ INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, st
             return 1;
         }
         if (place->segments > 1)
-            told.flags |= FLAG_SEGMENTS;
-        told.is.digest = full_of(state, told.source, told.destination, told.source_port, told.destination_port);
-        told.first = told.is.digest;
-        hand_up(&told, place, book, set);
+            observed.flags |= FLAG_SEGMENTS;
+        observed.is.digest = full_of(state, observed.source, observed.destination, observed.source_port, observed.destination_port);
+        observed.first = observed.is.digest;
+        hand_up(&observed, place, book, set);
         return 1;
     }
     work = map_lookup(&scratches, &kind);
     if (!work)
         return 1;
     fill(frame, length, vlan, &plain, &work->packet);
-    tell(&work->packet, place, state);
+    report_parsed(&work->packet, place, state);
     return 1;
 }
 
