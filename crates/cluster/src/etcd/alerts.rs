@@ -20,6 +20,7 @@ use etcd_client::{
     Client, Compare, CompareOp, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions,
     WatchStream,
 };
+use tokio::sync::watch;
 
 use super::follow::Turns;
 use super::lease::obtain_lease;
@@ -65,6 +66,13 @@ fn alerts_prefix(config: &Config) -> String {
 
 fn to_json(value: &impl serde::Serialize) -> Result<Vec<u8>, EtcdError> {
     serde_json::to_vec(value).map_err(|error| EtcdError(error.to_string()))
+}
+
+/// Waits until the collector leaves. If it is dropped instead, it ends as if it had died.
+async fn wait_for_leave(leaving: &mut watch::Receiver<bool>) {
+    if leaving.wait_for(|is_leaving| *is_leaving).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl AlertMember {
@@ -139,7 +147,7 @@ impl AlertMember {
                 Some(note) = self.channels.notes.recv() => {
                     watched.write_note(&mut client, lease, note).await?;
                 }
-                Ok(_) = self.channels.leaving.wait_for(|is_leaving| *is_leaving) => {
+                () = wait_for_leave(&mut self.channels.leaving) => {
                     self.channels.is_keeper.send_replace(false);
                     return watched.resign(&mut client, lease).await;
                 }

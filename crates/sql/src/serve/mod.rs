@@ -42,7 +42,7 @@ const FILES: u64 = 256;
 Examples:
   dta-history serve
   dta-history serve --collector 127.0.0.1:40050 --queries 2 --query-seconds 10
-  dta-history serve --listen 10.0.0.5:40055 \\
+  dta-history serve --listen 10.0.0.5:40056 \\
       --tls-cert c.crt --tls-key c.key --tls-client-ca ca.crt
 
 Clients are ADBC's drivers for Flight SQL, Grafana's Flight SQL data source, and JDBC. When ready, it prints one line of JSON with its address. SIGTERM and SIGINT shut it down.")]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     limits: StatementLimits,
     /// Address and port; port 0 takes a free one
-    #[arg(long, env, value_name = "HOST:PORT", default_value = "127.0.0.1:40055", value_parser = host::resolve_socket)]
+    #[arg(long, env, value_name = "HOST:PORT", default_value = "127.0.0.1:40056", value_parser = host::resolve_socket)]
     listen: SocketAddr,
     /// Certificate (PEM)
     #[arg(long, env, value_name = "FILE", requires_all = ["tls_key", "tls_client_ca"])]
