@@ -1,5 +1,5 @@
-//! What a rule finds of a group, and the alert that it becomes: [`Alert`] is the message of `dta.v1`, which JSON has with
-//! the same names.
+//! What a rule finds for a group, and the alert made from it. [`Alert`] is the `dta.v1` message; its JSON
+//! uses the same names.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::reading::ReadingKind;
 use super::rule::{Quantity, Rule};
 use super::source::{Source, condition_text, switch_from_value};
 
-/// A group for which the condition of a rule holds.
+/// A group for which a rule's condition holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The values of the columns of `group`.
@@ -32,7 +32,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What to ask about the flow records that are the evidence, and what ranks them; `None` if other things are.
+    /// Asks for the flow records that are the evidence, ranked by a sum; `None` if the evidence is something else.
     pub fn to_question(&self, rule: &Rule) -> Option<(FlowQuestion, FlowSum)> {
         let filter = match rule.source {
             Source::FlowRecords => {
@@ -46,7 +46,7 @@ impl Finding {
         Some((question, rule.measure.sum))
     }
 
-    /// A command and the address of a view of the page that show the evidence.
+    /// The command and the address on the page that show the evidence.
     fn evidence(&self, rule: &Rule) -> (String, String) {
         if rule.source == Source::FlowRecords {
             let conditions = std::iter::once(rule.filter.to_string())
@@ -61,7 +61,7 @@ impl Finding {
             return self.flow_evidence(rule, &condition);
         }
         match (self.event_kind(rule), self.grouped_flow(rule)) {
-            // What a flow was counted is with all else that is known of it.
+            // The view of a flow shows its counters along with everything else known about it.
             (None, Some(flow)) if rule.source == Source::Counters => {
                 let page = format!("#/flow?flow={}", percent_encode(&flow));
                 (format!("dta-collector query flow '{flow}'"), page)
@@ -99,7 +99,7 @@ impl Finding {
             flow.as_ref().map(|flow| format!("--flow '{flow}' ")),
         ];
         let flags: String = flags.into_iter().flatten().collect();
-        // The view shows what the rings hold: events have no past without epochs.
+        // Without a span: the view shows what the rings hold, as events have no past without epochs.
         let parameters = [
             kind.map(|kind| format!("kind={kind}")),
             switch.map(|switch| format!("switch={switch}")),
@@ -112,7 +112,7 @@ impl Finding {
         )
     }
 
-    /// The window, in UTC.
+    /// The start and end of the window, in UTC.
     fn moments(&self) -> [String; 2] {
         [self.span.start, self.span.end].map(|moment| format_utc(moment / 1_000_000))
     }
@@ -122,7 +122,7 @@ impl Finding {
         self.values.get(place).copied()
     }
 
-    /// Flow records by which an exporter's interface was used, if that is what the rule is about.
+    /// The condition for flow records that used an exporter's interface, if the rule is about one.
     fn interface_condition(&self, rule: &Rule) -> Option<String> {
         let ReadingKind::Interface(counter) = *rule.readings.first()? else { return None };
         let exporter = SwitchNumber(switch_from_value(self.column_value(rule, "switch")?)?);
@@ -139,7 +139,7 @@ impl Finding {
         Some(format!("{exporter} and {way}"))
     }
 
-    /// The events that are the evidence.
+    /// The kind of events that are the evidence.
     fn event_kind(&self, rule: &Rule) -> Option<EventKind> {
         match rule.readings.first() {
             Some(ReadingKind::Drops | ReadingKind::FlowDrops) => Some(EventKind::Drop),
@@ -153,12 +153,12 @@ impl Finding {
         let value = |column: &Column| self.column_value(rule, column.name);
         let values: Vec<u128> = FLOW_COLUMNS.iter().map(value).collect::<Option<_>>()?;
         let flow = flow_from_values(&values)?;
-        // Events of packets that could not be parsed have none.
+        // Events of packets that could not be parsed have no flow.
         (!flow.src.is_unspecified()).then(|| flow.to_string())
     }
 }
 
-/// What groups the evidence: what was counted as different, or flows.
+/// What the evidence is grouped by: the columns counted as different, or flows.
 fn evidence_group(rule: &Rule) -> String {
     match &rule.measure.quantity {
         Quantity::Distinct(names) if rule.source == Source::FlowRecords => names.join(","),
@@ -185,7 +185,7 @@ pub(super) fn format_quantity(value: f64, unit: &str) -> String {
     format!("{number} {unit}")
 }
 
-/// Identifies a rule and labels: FNV-1a over both, which is the same in every run.
+/// Identifies a rule and its labels: FNV-1a over both, the same in every run.
 pub(super) fn fingerprint(rule: &str, labels: &BTreeMap<String, String>) -> String {
     let texts = std::iter::once(rule).chain(labels.iter().flat_map(|(name, value)| [name.as_str(), value]));
     let bytes = texts.flat_map(|text| text.bytes().chain([0xff]));
@@ -194,7 +194,7 @@ pub(super) fn fingerprint(rule: &str, labels: &BTreeMap<String, String>) -> Stri
     format!("{hash:016x}")
 }
 
-/// A new alert of a finding, pending.
+/// A pending alert for a finding.
 pub(super) fn new_alert(rule: &Rule, finding: &Finding, now_ms: u64) -> Alert {
     let mut alert = Alert {
         rule: rule.name.clone(),
@@ -208,7 +208,7 @@ pub(super) fn new_alert(rule: &Rule, finding: &Finding, now_ms: u64) -> Alert {
     alert
 }
 
-/// Brings an alert up to date with what its rule says now.
+/// Brings an alert up to date with what its rule finds now.
 pub(super) fn update_alert(alert: &mut Alert, rule: &Rule, finding: &Finding, now_ms: u64) {
     let unit = &rule.measure.unit;
     let [value, limit] = [finding.value, finding.limit].map(|number| format_quantity(number, unit));
@@ -273,7 +273,7 @@ mod tests {
                 "dta-collector flows --group flow --by packets --where 'exporter = 192.0.2.1 and out-if = 3' {SPAN}"
             )
         );
-        // A switch that is no exporter has no flow records.
+        // A switch that is not an exporter has no flow records.
         let (command, page) = evidence(interface, &[address("0.0.0.6"), 3]);
         assert_eq!((command.as_str(), page.as_str()), ("dta-collector top --by packets", "#/top?by=packets"));
         let (command, page) = evidence(

@@ -1,8 +1,8 @@
-//! The state of alerts: inactive, pending, firing, resolved; over restarts, too.
+//! The state of alerts (inactive, pending, firing, resolved), kept across restarts.
 //!
-//! Transitions are numbered. Whoever delivers them keeps the number of the last one that it has delivered, waits for
-//! [`AlertBoard::subscribe`] and reads [`AlertBoard::transitions_after`]. A transition can be read once it is on disk, or
-//! could not be written: no restart makes it another one.
+//! Transitions are numbered. Whoever delivers them remembers the number of the last one delivered, waits on
+//! [`AlertBoard::subscribe`] and reads [`AlertBoard::transitions_after`]. A transition becomes readable only
+//! once it is on disk, or could not be written, so that no restart gives its number to another.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ use super::alert::{Finding, fingerprint, new_alert, update_alert};
 use super::engine::MAX_FINDINGS;
 use super::rule::{Quantity, Rule};
 
-/// Most alerts of a rule that are pending or firing.
+/// Most pending or firing alerts of a rule.
 const MAX_ALERTS: usize = 100;
-/// Transitions that are remembered.
+/// Most transitions that are remembered.
 const MAX_TRANSITIONS: usize = 1000;
-/// Resolved alerts that are remembered, and for how many milliseconds.
+/// Most resolved alerts that are remembered, and for how many milliseconds.
 const MAX_RESOLVED: usize = 1000;
 const KEEP_RESOLVED: u64 = 3_600_000;
 
@@ -73,7 +73,7 @@ struct BoardState {
 }
 
 impl AlertBoard {
-    /// The board whose state is in this file, if there is one.
+    /// Opens the board whose state is in this file, if there is one.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
@@ -89,7 +89,7 @@ impl AlertBoard {
         Ok(AlertBoard { state: Mutex::new(state), path, newest, ..AlertBoard::default() })
     }
 
-    /// Valid even after a panic: each change leaves alerts and transitions in step.
+    /// Safe even after a panic: each change leaves alerts and transitions in step.
     fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,7 +98,7 @@ impl AlertBoard {
         &self.counters
     }
 
-    /// What this collector finds is to fire once in its cluster; only the first call counts.
+    /// Makes what this collector finds fire only once in its cluster. Only the first call counts.
     pub fn set_cluster(&self, cluster: ClusterAlerts) {
         _ = self.cluster.set(cluster);
     }
@@ -107,7 +107,7 @@ impl AlertBoard {
         self.cluster.get()
     }
 
-    /// Says which rules there are from now on: alerts of others are resolved.
+    /// Sets the rules that exist from now on. Alerts of all other rules are resolved.
     pub fn begin_rules(&self, rules: &[Rule], now: u64) {
         let rule_names: BTreeSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         let mut state = self.lock();
@@ -120,9 +120,9 @@ impl AlertBoard {
         }
     }
 
-    /// Takes what an evaluation of a rule found, at this moment in nanoseconds since 1970. What is no longer found is
-    /// resolved a window later, so that it does not flap; and not within a window after `started`, when windows may not
-    /// be complete.
+    /// Applies what an evaluation of a rule found at `now`, in nanoseconds since 1970. An alert that is no
+    /// longer found is resolved a window later, so that it does not flap, but not within a window after
+    /// `started`, when windows may be incomplete.
     /// Returns the findings that fired, with the fingerprints of their alerts.
     pub fn apply<'a>(
         &self,
@@ -139,7 +139,7 @@ impl AlertBoard {
         let mut active = 0;
         for alert in state.alerts.values_mut().filter(|alert| is_active(alert)) {
             active += 1;
-            // A clock that was set back is no reason to wait for longer.
+            // If the clock was set back, do not wait longer because of it.
             alert.since = alert.since.min(now_ms);
             alert.last_seen = alert.last_seen.min(now_ms);
         }
@@ -169,7 +169,7 @@ impl AlertBoard {
             }
         }
         let settled = (started + rule.first_complete_window()) / 1_000_000;
-        // Those that were cut off may still hold.
+        // Groups that were cut off may still fulfil the condition.
         let is_cut = findings.len() >= MAX_FINDINGS;
         let is_over = |alert: &&Alert| {
             let is_held = alert.is_firing() && rule.measure.quantity != Quantity::Seen;
@@ -185,7 +185,7 @@ impl AlertBoard {
         fired
     }
 
-    /// Sets the largest rows of an alert that has just fired, before [`AlertBoard::publish`].
+    /// Sets the largest rows of an alert that has just fired. Call it before [`AlertBoard::publish`].
     pub fn set_rows(&self, fingerprint: &str, rows: &[String]) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -195,7 +195,7 @@ impl AlertBoard {
         fired.chain(state.alerts.get_mut(fingerprint)).for_each(|alert| alert.rows = rows.to_vec());
     }
 
-    /// Resolves an alert that fires; one that is pending is forgotten.
+    /// Resolves a firing alert; forgets a pending one.
     fn end_alert(&self, state: &mut BoardState, fingerprint: &str, now_ms: u64) {
         let Some(alert) = state.alerts.get_mut(fingerprint) else { return };
         if alert.is_firing() {
@@ -210,7 +210,7 @@ impl AlertBoard {
         }
     }
 
-    /// Writes the state, if it has changed, and lets transitions be read.
+    /// Writes the state if it has changed, and makes its transitions readable.
     ///
     /// # Errors
     /// The state cannot be written; transitions can be read all the same.
@@ -230,12 +230,12 @@ impl AlertBoard {
         written
     }
 
-    /// The number of the last transition that can be read.
+    /// The number of the last readable transition.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// Alerts that are pending, firing, or were resolved in the last hour; those that fire first, the gravest of them first.
+    /// Alerts that are pending, firing, or were resolved in the last hour: firing ones first, the gravest first among them.
     pub fn alerts(&self) -> Vec<Alert> {
         let mut alerts: Vec<Alert> = self.lock().alerts.values().cloned().collect();
         let rank = |alert: &Alert| {
@@ -247,8 +247,8 @@ impl AlertBoard {
         alerts
     }
 
-    /// Transitions with greater numbers, in order. The first has a number greater than `after` + 1 if those before it are
-    /// forgotten: 1,000 are remembered.
+    /// Transitions numbered above `after`, in order. The first number is greater than `after` + 1 if some in
+    /// between are forgotten: 1,000 are remembered.
     pub fn transitions_after(&self, after: u64) -> Vec<AlertTransition> {
         let state = self.lock();
         let newest = *self.newest.borrow();
@@ -259,7 +259,7 @@ impl AlertBoard {
         readable.cloned().collect()
     }
 
-    /// The first transition with a greater number.
+    /// The first transition numbered above `after`.
     pub fn next_transition(&self, after: u64) -> Option<AlertTransition> {
         let state = self.lock();
         let newest = *self.newest.borrow();
@@ -267,7 +267,7 @@ impl AlertBoard {
         next.filter(|transition| transition.number <= newest).cloned()
     }
 
-    /// In a cluster, with the transitions of the whole cluster, which each collector has.
+    /// In a cluster, has the transitions of the whole cluster, which every collector knows.
     pub fn answer(&self, request: AlertsRequest) -> AlertsResponse {
         let cluster = self.cluster().filter(|cluster| cluster.is_in_cluster());
         let mut transitions = match cluster {

@@ -1,5 +1,5 @@
-//! Evaluates rules on entries as they come: each entry changes the tallies whose condition it fulfils, and windows are
-//! compared with limits when a bucket of theirs is over. Rules with the same condition, group and window share a tally.
+//! Evaluates rules on entries as they come: each entry updates the tallies whose condition it fulfils, and a window is
+//! compared with limits when one of its buckets is over. Rules with the same condition, group and window share a tally.
 //!
 //! Time is a parameter everywhere, in nanoseconds since 1970: nothing here reads a clock.
 
@@ -25,19 +25,19 @@ use super::sketch::STANDARD_ERROR;
 use super::source::{Entry, Source, describe_value, event_to_entry};
 use super::tally::{GroupValues, Tallied, WindowTally, WindowValue};
 
-/// Most findings of an evaluation, those with the greatest values first.
+/// Most findings of an evaluation; those with the greatest values are kept.
 pub(super) const MAX_FINDINGS: usize = 1000;
-/// Windows in which something must have come from a group before it is missed.
+/// Windows in which a group must have been seen before its silence counts.
 const LEAST_WINDOWS: u32 = 3;
 
-/// Columns by whose value tallies are found, the most selective first.
+/// Columns whose value leads to the tallies of an entry, the most selective first.
 const INDEXED_COLUMNS: [&str; 6] = ["dst", "src", "dst-port", "src-port", "switch", "exporter"];
-/// Most columns of a byte that make a class of entries: there are no more.
+/// Most one-byte columns that make up a class of entries: there are no more.
 const MAX_CLASS_COLUMNS: usize = 8;
-/// When so many comparisons are kept for classes of entries, no class begins any more.
+/// Once this many comparisons are kept for classes of entries, no new class begins.
 const MAX_CLASS_CONDITIONS: usize = 1 << 16;
 
-/// A clock that is set back by no more is waited for, in nanoseconds.
+/// A clock set back by at most this many nanoseconds is waited for rather than treated as a jump.
 const MAX_WAIT_FOR_CLOCK: u64 = 60_000_000_000;
 
 #[derive(Debug)]
@@ -47,16 +47,16 @@ pub struct AlertEngine {
     flow_records: TallyIndex,
     /// By kind of event, in the order of [`EventKind::ALL`].
     events: Vec<TallyIndex>,
-    /// The numbers of tallies that a reading concerns.
+    /// The numbers of the tallies that a reading concerns.
     readings: HashMap<ReadingKind, Vec<usize>, RandomState>,
     names: Arc<Names>,
     counters: CounterSums,
     /// The latest moment of an evaluation.
     newest: u64,
-    /// When batches were lost last, and when entries were last left out because evaluation was behind.
+    /// When batches were last lost, and when entries were last left out because evaluation was behind.
     lost: Option<u64>,
     sampled: Option<u64>,
-    /// When readings were last left out, as there were too many.
+    /// When readings were last left out because there were too many.
     unread: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ struct TallyKey {
     group: Vec<&'static str>,
     window: u64,
     quantity: Quantity,
-    /// Whether the window before is kept, too.
+    /// Whether the previous window is kept, too.
     is_new_heavy: bool,
 }
 
@@ -79,9 +79,9 @@ struct SharedTally {
     key: TallyKey,
     tally: WindowTally,
     rules: Vec<usize>,
-    /// From when on it has all entries.
+    /// The moment from which it has all entries.
     started: u64,
-    /// Whether it came with the last change of rules.
+    /// Whether the last change of rules added it.
     is_new: bool,
 }
 
@@ -90,15 +90,15 @@ struct RuleState {
     rule: Rule,
     /// The past of a new group; `None` if the rule does not depend on it.
     empty_past: Option<GroupPast>,
-    /// What it has learned of each group, by its key.
+    /// What the rule has learned of each group, by the group's key.
     past: HashMap<Box<[u8]>, GroupPast, RandomState>,
     /// The window whose values were last added to the past.
     learned: u64,
-    /// The keys of the heaviest groups when windows were compared, by the ends of these windows: back to the window before.
+    /// The keys of the heaviest groups at each comparison, by the end of its window: back to the previous window.
     heaviest: VecDeque<(u64, Vec<Box<[u8]>>)>,
 }
 
-/// Counts of entries that are published once in a while.
+/// Counts of entries, published now and then.
 #[derive(Debug, Default)]
 struct CounterSums {
     entries: u64,
@@ -107,20 +107,20 @@ struct CounterSums {
     no_room: u64,
 }
 
-/// Numbers of tallies, and conditions that entries must fulfil.
+/// Numbers of tallies, with the conditions that entries must fulfil.
 type FilteredTallies = Vec<(usize, FlowFilter)>;
 
-/// The numbers of tallies whose conditions an entry fulfils. Few classes of entries differ in columns of a byte, as
-/// protocols and flags of TCP: what is left of conditions in a class is worked out when its first entry comes.
+/// Finds the tallies whose conditions an entry fulfils. Entries fall into few classes by their one-byte columns, such
+/// as protocol and TCP flags; what remains of the conditions in a class is worked out when its first entry comes.
 #[derive(Debug, Default)]
 struct TallyIndex {
     by_value: Vec<(&'static Column, HashMap<u128, FilteredTallies, RandomState>)>,
     others: FilteredTallies,
-    /// Columns of a byte in the conditions of the others.
+    /// The one-byte columns in the conditions of `others`.
     class_columns: Vec<&'static Column>,
-    /// The others that may concern an entry, by the values of these columns.
+    /// Those of `others` that may concern an entry, by the values of these columns.
     classes: HashMap<u64, FilteredTallies, RandomState>,
-    /// The comparisons that are kept for them.
+    /// How many comparisons `classes` holds.
     class_conditions: usize,
 }
 
@@ -164,7 +164,7 @@ impl TallyIndex {
         }
     }
 
-    /// Works out what is left of the conditions of the others for entries of a class.
+    /// Works out what remains of the conditions of `others` for entries of a class.
     #[cold]
     fn begin_class(&mut self, class: u64, entry: &Entry) -> &FilteredTallies {
         let is_known = |column: &Column| self.class_columns.contains(&column);
@@ -183,7 +183,7 @@ impl TallyIndex {
 pub struct Evaluation<'a> {
     pub rule: &'a Rule,
     pub findings: Vec<Finding>,
-    /// From when on the rule's windows have all entries.
+    /// The moment from which the rule's windows have all entries.
     pub started: u64,
 }
 
@@ -258,8 +258,8 @@ impl AlertEngine {
         number
     }
 
-    /// An engine of other rules that goes on where this one ends: windows stay where a tally is still needed, and the past
-    /// of each rule that has the same name and measures the same. What is new begins now.
+    /// An engine with other rules that carries on from this one: it keeps the windows of tallies that are
+    /// still needed, and the past of each rule whose name and measurement are unchanged. New ones begin now.
     #[must_use]
     pub fn with_rules(self, rules: Vec<Rule>, now: u64) -> AlertEngine {
         let AlertEngine {
@@ -291,8 +291,8 @@ impl AlertEngine {
         }
     }
 
-    /// Fills the windows that came with a change of rules with flow records that were received before: `read` has them
-    /// added, back to back. If it says `None`, it was stopped: the windows stay as they are, and are filled next time.
+    /// Fills the windows that a change of rules added, using flow records received earlier, which `read` passes on
+    /// back to back. `None` from `read` means it was stopped: the windows stay as they are and are filled next time.
     pub fn look_back<E>(
         &mut self,
         now: u64,
@@ -320,13 +320,13 @@ impl AlertEngine {
         self.rules.iter().map(|state| &state.rule)
     }
 
-    /// Adds flow records that lie back to back, each of which stands for so many.
+    /// Adds flow records that lie back to back. Each stands for `weight` records.
     pub fn add_flow_records(&mut self, entries: &[u8], weight: u64, now: u64) {
         let (entries, _) = entries.as_chunks::<ENTRY_LEN>();
         for entry in entries {
             let mut received = [0; 8];
             received.copy_from_slice(&entry[..8]);
-            // A clock that is ahead is no reason to wait.
+            // If the clock that stamped it is ahead, do not wait for ours to catch up.
             let time = u64::from_be_bytes(received).min(now);
             let Self { tallies, flow_records, counters, .. } = self;
             counters.entries += 1;
@@ -337,7 +337,7 @@ impl AlertEngine {
         }
     }
 
-    /// Adds an event that comes now, and stands for so many: clocks of switches may be wrong.
+    /// Adds an event as of now, since clocks of switches may be wrong. It stands for `weight` events.
     pub fn add_event(&mut self, fields: &EventFields, weight: u64, now: u64) {
         let Some(entry) = event_to_entry(fields) else { return };
         let Some(kind) = EventKind::ALL.iter().position(|kind| *kind == fields.kind) else { return };
@@ -348,12 +348,11 @@ impl AlertEngine {
         });
     }
 
-    /// What must be read.
     pub fn wanted_readings(&self) -> Vec<ReadingKind> {
         self.readings.keys().copied().collect()
     }
 
-    /// After how many nanoseconds it must be read again: the shortest bucket, if anything must be read.
+    /// Nanoseconds between readings: the shortest bucket, if anything must be read.
     pub fn reading_interval(&self) -> Option<u64> {
         let is_read = |shared: &&SharedTally| shared.key.source.is_read();
         self.tallies.iter().filter(is_read).map(|shared| shared.tally.bucket()).min()
@@ -371,7 +370,7 @@ impl AlertEngine {
         }
     }
 
-    /// Notes that counters and values were not read because there are too many.
+    /// Notes that some counters and values were not read because there are too many.
     pub fn note_unread(&mut self, now: u64) {
         self.unread = Some(now);
     }
@@ -389,7 +388,7 @@ impl AlertEngine {
         }
     }
 
-    /// Adds what was counted since the last call to counters that others read.
+    /// Adds the counts since the last call to the counters that others read.
     pub fn publish_counters(&mut self, to: &AlertCounters) {
         let CounterSums { entries, skipped, late, no_room } = std::mem::take(&mut self.counters);
         for (counter, count) in
@@ -399,7 +398,7 @@ impl AlertEngine {
         }
     }
 
-    /// Begins windows again where the clock was set back by more than is waited for.
+    /// Begins windows again if the clock was set back by more than is waited for.
     fn follow_clock(&mut self, now: u64) {
         let back = self.newest.saturating_sub(now);
         if back <= MAX_WAIT_FOR_CLOCK {
@@ -421,7 +420,7 @@ impl AlertEngine {
         }
     }
 
-    /// The rules whose windows are over since the last evaluation, and what they find.
+    /// The rules with a window that is over since the last evaluation, and what they find.
     pub fn evaluate(&mut self, now: u64) -> Vec<Evaluation<'_>> {
         self.follow_clock(now);
         let mut found: Vec<(usize, Vec<Finding>, u64)> = Vec::new();
@@ -447,7 +446,7 @@ impl AlertEngine {
                     values.insert(&[], WindowValue::Sums(Default::default()));
                 }
                 let measured = measure_groups(&state.rule, &values, now, started);
-                // What came before is not known: of less than a window there is always too little.
+                // What came before `started` is unknown, and less than a whole window always has too little.
                 if matches!(state.rule.condition, Condition::Below(_)) && span.start < started {
                     continue;
                 }
@@ -458,7 +457,7 @@ impl AlertEngine {
                             measure_groups(rule, &tally.read_window(&before, |_| true), now, started)
                         };
                         let new = state.newly_heavy(measured, [&before, &window], read_before, top, floor);
-                        // Whether a flow was there before is not known yet.
+                        // It is not yet known whether a flow was there before.
                         if tally.window_span(&before).start < started { Vec::new() } else { new }
                     }
                     condition => state.find_exceeding(condition, measured, &span),
@@ -483,8 +482,8 @@ impl AlertEngine {
     }
 }
 
-/// Why values of a window may be wrong: when batches were lost, entries were left out and readings were left out, and
-/// entries without a group.
+/// Why values of a window may be wrong: batches were lost, entries or readings were left out, or entries have
+/// no group.
 fn describe_gaps(
     [lost, sampled, unread]: [Option<u64>; 3],
     without_room: u64,
@@ -508,7 +507,7 @@ fn describe_gaps(
 }
 
 impl CounterSums {
-    /// What was received before evaluation began is not late.
+    /// What was received before evaluation began does not count as late.
     #[inline]
     fn count(&mut self, outcome: Tallied, is_new: bool) {
         match outcome {
@@ -523,7 +522,7 @@ impl CounterSums {
 type Exceeding<'a> = (&'a [u8], f64, f64);
 
 impl Rule {
-    /// What it measures of a group; of a silent one, the seconds for which it has been silent.
+    /// The value the rule measures for a group; for a silent group, the seconds since it was last seen.
     fn measure_group(&self, value: &WindowValue, now: u64, started: u64) -> Option<f64> {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
         match value {
@@ -538,13 +537,13 @@ impl Rule {
         }
     }
 
-    /// Whether its condition may hold for a group, or the value is something to learn from.
+    /// Whether the condition may hold for a group, or its value is needed to learn from.
     fn may_hold(&self, value: &WindowValue, now: u64, started: u64) -> bool {
         match self.condition {
             Condition::Above(limit) => {
                 self.measure_group(value, now, started).is_some_and(|value| value > limit)
             }
-            // What is heavy now is not new in a window, below its floor, too.
+            // Groups below the floor matter, too: what is heavy now is not new in the next window.
             Condition::NewHeavy { .. }
             | Condition::Below(_)
             | Condition::Baseline { .. }
@@ -560,7 +559,7 @@ fn measure_groups<'a>(rule: &Rule, values: &GroupValues<'a>, now: u64, started: 
     values.iter().filter_map(measure).collect()
 }
 
-/// In any order.
+/// Keeps the largest values, in any order.
 fn keep_largest(values: &mut Vec<(&[u8], f64)>, count: usize) {
     if values.len() > count {
         values.select_nth_unstable_by(count, |a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
@@ -569,7 +568,7 @@ fn keep_largest(values: &mut Vec<(&[u8], f64)>, count: usize) {
 }
 
 impl RuleState {
-    /// Whether what the former has learned is what this one would have.
+    /// Whether the former state learned what this one would have learned.
     fn has_same_past(&self, former: &RuleState) -> bool {
         let kind = |state: &RuleState| std::mem::discriminant(&state.rule.condition);
         let top = |state: &RuleState| match state.rule.condition {
@@ -582,9 +581,8 @@ impl RuleState {
             && top(self) == top(former)
     }
 
-    /// The groups among the `top` of this window that were not among those of the window before when that was compared:
-    /// records that came later have shares in it, of which nobody knew then. If nothing was compared for a window, that
-    /// before is read now.
+    /// The groups in the `top` of this window that were not in the top of the previous one when that was compared.
+    /// Records that came later do not change what was known then. If it was never compared, it is read now.
     fn newly_heavy<'a>(
         &mut self,
         mut measured: Vec<(&'a [u8], f64)>,
@@ -616,7 +614,6 @@ impl RuleState {
         new.map(|(key, value)| (key, value, floor)).collect()
     }
 
-    /// The groups for which the condition holds.
     fn find_exceeding<'a>(
         &mut self,
         condition: Condition,
@@ -634,7 +631,7 @@ impl RuleState {
             Condition::Below(_) => value < limit,
             _ => value > limit,
         };
-        // What is usual takes long to work out.
+        // Values below the floor are skipped first: working out what is usual takes long.
         let floor = match condition {
             Condition::Baseline { floor, .. } | Condition::Percentile { floor, .. } => floor,
             _ => f64::NEG_INFINITY,
@@ -648,7 +645,7 @@ impl RuleState {
         exceeding
     }
 
-    /// Adds values to the past of their groups, once a window.
+    /// Adds values to the past of their groups, once per window.
     fn add_to_past(&mut self, measured: &[(&[u8], f64)], at: u64) {
         let Self { rule, empty_past: Some(empty), past, learned, .. } = self else { return };
         let window = at / rule.window;
@@ -725,7 +722,7 @@ mod tests {
         config.to_rules(&Names::empty()).unwrap()
     }
 
-    /// An engine and its board, second by second.
+    /// An engine and its board, advanced second by second.
     struct Simulation {
         engine: AlertEngine,
         board: AlertBoard,
@@ -745,7 +742,7 @@ mod tests {
             }
         }
 
-        /// The transitions of so many seconds, as rule, state and seconds since the start.
+        /// The transitions within this many seconds, as rule, state and seconds since the start.
         fn run(
             &mut self,
             seconds: u64,
@@ -878,7 +875,7 @@ mod tests {
         simulation = Simulation::new(rules("defaults = false"), open(), now);
         simulation.delivered = last;
         assert_eq!(short(&simulation.run(1, busy)), [("busy", "resolved")]);
-        // What a version wrote whose alerts had fewer fields.
+        // Written by a version whose alerts had fewer fields.
         let older = r#"{"last": 7, "alerts": {"ab": {"rule": "x", "state": "firing", "fingerprint": "ab"}}, "transitions": [{"number": 7, "at": 1}]}"#;
         std::fs::write(&path, older).unwrap();
         assert_eq!(open().alerts()[0].rule, "x");
@@ -902,7 +899,7 @@ mod tests {
         let with_another = |_| vec![usual(0)[0], FlowRecord { exporter: address(8), ..record(1, 3) }];
         assert_eq!(short(&simulation.run(3600, with_another)), []);
         assert_eq!(short(&simulation.run(3600, usual)), [("quiet", "firing")]);
-        // Of one rule the text and the limit change, of another what it measures; one is gone, and one is new.
+        // One rule changes its text and limit, another what it measures; one is gone, and one is new.
         let changed = unusual("changed", "where = \"dst-port = 0\"");
         let kept = unusual("kept", "deviations = 5\nfor = \"1s\"\ntext = \"{dst} is unusual\"");
         let second = text(&[quiet, &changed, &unusual("new", ""), &kept]);
@@ -935,12 +932,12 @@ mod tests {
         let mut fired = short(&fired);
         fired.sort_unstable();
         assert_eq!(fired, [("busy", "firing"), ("unusual", "firing")]);
-        // Pending: its condition goes on to hold.
+        // Pending: its condition still holds.
         assert_eq!(
             simulation.board.alerts().iter().find(|alert| alert.rule == "held").unwrap().state,
             "pending"
         );
-        // By less than is waited for, and by hours.
+        // Set back by less than is waited for, then by hours.
         simulation.now -= 20 * SECOND;
         assert_eq!(short(&simulation.run(35, busy)), [("held", "firing")]);
         simulation.now -= 3 * 3600 * SECOND;
@@ -996,8 +993,8 @@ mod tests {
         assert_eq!(short(&simulation.run(30, usual)), [("quiet", "resolved")]);
     }
 
-    /// Ten minutes of a steady flow after five of silence: it begins so many seconds after a bucket, and is exported every
-    /// so many.
+    /// Ten minutes of a steady flow after five of silence: it begins `phase` seconds after a bucket, and is
+    /// exported every `timeout` seconds.
     fn steady_flow(megabits: u64, phase: u64, timeout: u64) -> impl FnMut(u64) -> Vec<FlowRecord> {
         move |second| {
             let began = 300 + phase;
@@ -1053,7 +1050,7 @@ mod tests {
         assert_eq!(short(&simulation.run(400, steady)), [], "it was there when evaluation began");
         simulation.now -= 3 * 3600 * SECOND;
         assert_eq!(short(&simulation.run(400, steady)), []);
-        // Nothing is evaluated for two windows, and all records come at once.
+        // Nothing is evaluated for two windows; then all records come at once.
         for _ in 0..120 {
             let entry =
                 FlowRecord { received: simulation.now, ..steady((simulation.now - START) / SECOND)[0] };
@@ -1130,7 +1127,7 @@ mod tests {
         let fired = simulation.run(9, |_| {
             (0..300).map(|port| FlowRecord { dst_port: port, packets: 20, ..record(1, 2) }).collect()
         });
-        // Six packets times 20 in a window.
+        // Six packets times 20 per window.
         let mut ports: Vec<u16> = fired.iter().map(|(rule, ..)| rule[4..].parse().unwrap()).collect();
         ports.sort_unstable();
         assert_eq!(ports, (0..120).collect::<Vec<_>>());
@@ -1153,7 +1150,7 @@ mod tests {
             )
         };
         let text: String = conditions.iter().enumerate().map(rule).collect();
-        // Those of the default set, too.
+        // Includes the rules of the default set.
         let mut engine = AlertEngine::new(rules(&text), Arc::new(Names::empty()), START);
         let AlertEngine { rules, tallies, flow_records, .. } = &mut engine;
         let mut most_classes = 0;
@@ -1197,7 +1194,7 @@ mod tests {
             engine.flow_records.for_each(&entry, |_| found += 1);
             assert_eq!(found, 1);
         }
-        // Those without flags: what is left is long.
+        // The classes without flags: much of the conditions remains.
         let is_long =
             |tallies: &&FilteredTallies| tallies.iter().any(|(_, filter)| filter.columns().len() > 900);
         let long = engine.flow_records.classes.values().filter(is_long).count();

@@ -1,5 +1,5 @@
-//! Groups by key, in a table with open addressing: keys are hashed and compared in entries, where they lie. Groups have
-//! numbers without gaps, so that whatever is known of them lies together elsewhere.
+//! Groups by key, in a table with open addressing that hashes and compares keys in place, inside entries.
+//! Groups are numbered without gaps, so that everything known about them can lie in arrays elsewhere.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 
 use super::source::Entry;
 
-/// Columns whose values make a key.
+/// The columns whose values make up a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyColumns {
     parts: Vec<KeyPart>,
@@ -63,7 +63,7 @@ impl KeyColumns {
     }
 }
 
-/// A constant length is read and compared without a call.
+/// With a constant length, reading and comparing needs no call.
 #[inline]
 fn bytes_at<const LEN: usize>(bytes: &[u8], offset: usize) -> [u8; LEN] {
     let mut found = [0; LEN];
@@ -75,11 +75,11 @@ fn bytes_at<const LEN: usize>(bytes: &[u8], offset: usize) -> [u8; LEN] {
 #[derive(Clone, Debug)]
 pub(super) struct GroupTable {
     columns: KeyColumns,
-    /// Who sends records must not know which keys collide.
+    /// Keyed at random: senders of records must not know which keys collide.
     hasher: RandomState,
     len: usize,
     keys: Vec<u8>,
-    /// Numbers of groups plus one, behind the low half of the hashes of their keys; 0 = free. At most three quarters full.
+    /// Low half: the group's number plus one; high half: its key's hash; 0 = free. At most three quarters full.
     index: Vec<u64>,
 }
 
@@ -114,7 +114,7 @@ impl GroupTable {
         }
     }
 
-    /// Adds the group of an entry that has none. Returns its number, the next one.
+    /// Adds the group of an entry that has none. Returns its number, which is the next one.
     pub(super) fn add(&mut self, key: NewKey, entry: &Entry) -> usize {
         if (self.len + 1) * 4 > self.index.len() * 3 {
             let entries = std::mem::take(&mut self.index);
@@ -138,11 +138,11 @@ impl GroupTable {
         self.index[place] = entry;
     }
 
-    /// Keeps these groups, which get the next numbers in their order.
+    /// Drops all other groups and renumbers those kept, in order.
     pub(super) fn retain(&mut self, is_kept: &[bool]) {
         let key_len = self.columns.len;
         let mut kept = 0;
-        // Their new numbers plus one; 0 of those that are not kept.
+        // The new numbers plus one; 0 for groups that are dropped.
         let mut numbers = Vec::with_capacity(self.len);
         for (group, is_kept) in is_kept.iter().enumerate() {
             if *is_kept {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a list of keys, while groups are added and some are not kept.
+        /// Compares the table with a list of keys while groups are added and some are dropped.
         #[test]
         fn groups_are_found_by_their_keys(
             names in prop::sample::subsequence(vec!["src", "bytes", "vni", "dst-port", "protocol"], 0..=5),
@@ -203,7 +203,7 @@ mod tests {
                     let mut kept = is_kept.iter();
                     keys.retain(|_| *kept.next().unwrap());
                 }
-                // Numbers that differ in one column alone, and in a column that does not count.
+                // Entries that differ in only one column, which may be one that is not part of the key.
                 let of = |part: u8| if number % 5 == part { number } else { 7 };
                 let entry = FlowRecord {
                     src: std::net::Ipv6Addr::from_bits(u128::from(of(0)) << 64),

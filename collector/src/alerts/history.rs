@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use super::rule::Condition;
 
 const HOUR: u64 = 3600 * 1_000_000_000;
-/// Hours that are remembered: a week.
+/// How many hours are remembered: a week.
 const HOURS: usize = 7 * 24;
-/// Values of an hour, at most.
+/// Most values per hour.
 const SAMPLES: usize = 360;
-/// Hours of which one is the same hour of the day.
+/// Every 24th hour is the same hour of the day.
 const DAY: u64 = 24;
-/// Same hours of earlier days that make a baseline; with fewer, the last hours do.
+/// Least number of earlier days whose same hour makes a baseline; with fewer, the last hours do.
 const LEAST_DAYS: usize = 3;
 const LAST_HOURS: usize = 6;
-/// Makes the median absolute deviation of normally distributed values their standard deviation.
+/// Scales the median absolute deviation to the standard deviation of normally distributed values.
 const MAD_TO_DEVIATION: f64 = 1.4826;
-/// Least deviation, as a share of the median: values of a steady group do not differ at all.
+/// Least deviation, as a share of the median: the values of a steady group do not differ at all.
 const LEAST_DEVIATION: f64 = 0.1;
 
-/// What a rule has learned of a group.
+/// What a rule has learned about a group.
 #[derive(Clone, Debug)]
 pub(super) enum GroupPast {
     Baseline(Baseline),
@@ -36,7 +36,7 @@ impl GroupPast {
         }
     }
 
-    /// Adds the value of a window that is over at this moment.
+    /// Adds the value of a window that ends at this moment.
     pub(super) fn add_value(&mut self, value: f64, at: u64) {
         match self {
             GroupPast::Baseline(baseline) => baseline.add_value(value, at),
@@ -52,14 +52,14 @@ impl GroupPast {
         }
     }
 
-    /// Follows a clock that was set back by so much. The hours of a baseline stay what they were.
+    /// Follows a clock that was set back by this much. The hours of a baseline stay as they are.
     pub(super) fn set_back(&mut self, by: u64) {
         if let GroupPast::Histogram(ValueHistogram { began, newest, .. }) = self {
             (*began, *newest) = (began.saturating_sub(by), newest.saturating_sub(by));
         }
     }
 
-    /// What a value must exceed for the condition to hold; `None` as long as too little is known.
+    /// The limit that a value must exceed for the condition to hold; `None` as long as too little is known.
     pub(super) fn limit(&self, condition: Condition, now: u64) -> Option<f64> {
         match (self, condition) {
             (GroupPast::Baseline(baseline), Condition::Baseline { deviations, floor }) => {
@@ -79,12 +79,12 @@ impl GroupPast {
 pub(super) struct Baseline {
     hour: u64,
     samples: Vec<f64>,
-    /// Small, as there is one for each group and hour.
+    /// Compact, as there is one entry per group and hour.
     past: VecDeque<(u32, f32, f32)>,
 }
 
 impl Baseline {
-    /// Adds the value of a window that is over at this moment.
+    /// Adds the value of a window that ends at this moment.
     pub(super) fn add_value(&mut self, value: f64, at: u64) {
         let hour = at / HOUR;
         if hour != self.hour {
@@ -106,7 +106,7 @@ impl Baseline {
         now / HOUR <= self.hour + HOURS as u64
     }
 
-    /// What is usual, and how much values deviate from it; `None` before the first hour is over.
+    /// The usual value, and how much values deviate from it; `None` before the first hour is over.
     pub(super) fn usual_value(&self) -> Option<(f64, f64)> {
         let widen = |(hour, median, deviation): &(u32, f32, f32)| {
             (u64::from(*hour), f64::from(*median), f64::from(*deviation))
@@ -119,7 +119,7 @@ impl Baseline {
         }
         let (median, _) =
             median_and_deviation(&mut hours.iter().map(|(_, median, _)| *median).collect::<Vec<_>>())?;
-        // Hours that differ from each other are a deviation, too.
+        // Differences between hours count as deviation, too.
         let (deviation, _) =
             median_and_deviation(&mut hours.iter().map(|(.., deviation)| *deviation).collect::<Vec<_>>())?;
         let apart = hours.iter().map(|(_, of_hour, _)| (of_hour - median).abs());
@@ -144,14 +144,14 @@ fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Ranges of values for each doubling: a percentile is at most an eighth too high.
+/// Ranges per doubling of the value: a percentile is at most an eighth too high.
 const RANGES: usize = 8;
-/// Values that are counted before all counts are halved.
+/// Once this many values are counted, all counts are halved.
 const MOST_VALUES: u32 = 20_000;
-/// Values before which no percentile is known.
+/// With fewer values, no percentile is known.
 const LEAST_VALUES: u32 = 30;
 
-/// How often values of each range came.
+/// How many values fell into each range.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ValueHistogram {
     began: u64,
@@ -183,7 +183,7 @@ impl ValueHistogram {
         now <= self.newest + HOURS as u64 * HOUR
     }
 
-    /// The upper end of the range in which a percentile is; `None` in the first hour, and of few values.
+    /// The upper end of the range that holds the percentile; `None` in the first hour, or with too few values.
     pub(super) fn percentile(&self, percentile: f64, now: u64) -> Option<f64> {
         if self.total < LEAST_VALUES || now < self.began + HOUR {
             return None;
@@ -199,7 +199,7 @@ impl ValueHistogram {
 }
 
 fn range_of_value(value: f64) -> usize {
-    // From 1 on, by doublings; all below is one range.
+    // From 1 on, ranges follow doublings; everything below is one range.
     if value < 1.0 { 0 } else { 1 + ((value.min(1e18)).log2() * RANGES as f64) as usize }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         let mut baseline = Baseline::default();
         let start = 1000 * DAY * HOUR;
         let minute = HOUR / 60;
-        // By night 100, by day 1000; each value within a twentieth of it.
+        // 100 by night and 1000 by day, each value within a twentieth.
         let value = |hour: u64, minute: u64| {
             let usual = if hour % DAY < 8 { 100.0 } else { 1000.0 };
             usual * (0.95 + (minute % 11) as f64 / 100.0)

@@ -1,10 +1,10 @@
-//! Alerts: rules over flow records and events as they come and counters and values as they are read, and the state of what
-//! they find.
+//! Alerts: rules over flow records and events as they come, and over counters and values as they are read;
+//! and the state of what the rules find.
 //!
-//! `rule` has what a configuration says, checked. `engine` takes entries and readings and finds groups for which the condition of a rule
-//! holds; `tally` has their windows, by group of `groups`, and `history` their past. `board` makes alerts of findings, remembers them over restarts
-//! and numbers their transitions, which `deliver` sends to receivers. But for `deliver`, none of them reads a clock or
-//! memory: `crate::server::alerts` does.
+//! `rule` has the checked rules of a configuration. `engine` takes entries and readings and finds groups for which a rule's condition holds;
+//! `tally` has their windows, `groups` the groups of these, and `history` their past. `board` turns findings into alerts, remembers them across
+//! restarts and numbers their transitions, which `deliver` sends to receivers. None of them except `deliver` reads a clock or memory:
+//! `crate::server::alerts` does.
 
 mod alert;
 mod board;

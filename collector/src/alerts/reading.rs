@@ -1,4 +1,4 @@
-//! Readings of counters and values, which the collector makes at the end of each bucket: their kinds, and their entries.
+//! Readings of counters and values, taken by the collector at the end of each bucket: their kinds and their entries.
 
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::Flow;
@@ -6,16 +6,16 @@ use dta_proto::telemetry::{InterfaceCounter, Location, Metric};
 
 use super::source::{Entry, place_entry};
 
-/// What rules can be about, of a counter or value.
+/// The counters and values that rules can be about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadingKind {
-    /// What an interface counted, by sFlow's counters of interfaces.
+    /// A counter of an interface, from sFlow's interface counters.
     Interface(InterfaceCounter),
     /// Packets that a switch or an exporter dropped for a reason.
     Drops,
     /// Packets of a flow that were dropped for a reason.
     FlowDrops,
-    /// Packets and bytes of a flow, where they are counted.
+    /// Packets of a flow, where they are counted; [`ReadingKind::FlowBytes`] are its bytes.
     FlowPackets,
     FlowBytes,
     /// The latest value of a metric.
@@ -26,12 +26,11 @@ const OTHER_COUNTERS: [ReadingKind; 4] =
     [ReadingKind::Drops, ReadingKind::FlowDrops, ReadingKind::FlowPackets, ReadingKind::FlowBytes];
 
 impl ReadingKind {
-    /// All counters.
     pub(super) fn counters() -> impl Iterator<Item = ReadingKind> {
         InterfaceCounter::ALL.into_iter().map(ReadingKind::Interface).chain(OTHER_COUNTERS)
     }
 
-    /// All values. A path is no number.
+    /// All values except the path, which is not a number.
     pub(super) fn values() -> impl Iterator<Item = ReadingKind> {
         Metric::ALL.into_iter().filter(|metric| *metric != Metric::FlowPath).map(ReadingKind::Value)
     }
@@ -47,7 +46,7 @@ impl ReadingKind {
         }
     }
 
-    /// Whether it counts bytes, and not packets.
+    /// Whether it counts bytes rather than packets.
     pub(super) fn counts_bytes(self) -> bool {
         matches!(
             self,
@@ -56,7 +55,7 @@ impl ReadingKind {
         )
     }
 
-    /// Whether its readings say anything in this column.
+    /// Whether its readings have a value in this column.
     pub(super) fn has_column(self, name: &str) -> bool {
         let is_of_flow = matches!(name, "src" | "dst" | "src-port" | "dst-port" | "protocol");
         match self {
@@ -79,18 +78,18 @@ impl ReadingKind {
     }
 }
 
-/// A counter or value, as it was read.
+/// One reading of a counter or value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     pub kind: ReadingKind,
     pub place: Location,
     pub flow: Option<Flow>,
     pub reason: Option<DropReason>,
-    /// How much was counted since the reading before, or the value.
+    /// What was counted since the previous reading, or the value.
     pub number: u64,
-    /// Seconds since the value was written; 0 of counters, and where times are a switch's own.
+    /// Seconds since the value was written; 0 for counters, and where a switch uses its own time.
     pub age: u32,
-    /// Whether something was counted, or written, since the reading before.
+    /// Whether something was counted or written since the previous reading.
     pub is_news: bool,
 }
 

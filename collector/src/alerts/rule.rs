@@ -1,4 +1,4 @@
-//! Rules: as a configuration has them, and checked.
+//! Rules, as configured and as checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,14 +18,14 @@ use super::deliver::AlertReceiver;
 use super::reading::ReadingKind;
 use super::source::{Source, address_by_name};
 
-/// Most rules, the default set included.
+/// Most rules, including the default set.
 const MAX_RULES: usize = 10_000;
-/// Longest window, and longest time that a condition must hold.
+/// Longest window, and the longest time that a condition can be required to hold.
 const MAX_WINDOW: Duration = Duration::from_secs(24 * 3600);
 
-/// Seconds for which a value holds: three keep-alives of the translator.
+/// Seconds for which a value counts as current: three keep-alives of the translator.
 const KEEP_LATEST: u64 = 180;
-/// Shortest window of sources that are read: they are read once in each of its buckets.
+/// Shortest window of sources that are read, which happens once in each bucket.
 const LEAST_READ_WINDOW: Duration = Duration::from_secs(10);
 
 dta_proto::named! {
@@ -61,10 +61,10 @@ dta_files::config_table! {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub rule: Vec<RuleConfig> = Vec::new();
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        /// Alertmanagers that are sent what fires and what was resolved.
+        /// Alertmanagers that are sent firing and resolved alerts.
         pub alertmanager: Vec<AlertReceiver> = Vec::new();
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        /// Receivers of a message for each alert that fires or was resolved.
+        /// Receivers of one message for each alert that fires or is resolved.
         pub webhook: Vec<AlertReceiver> = Vec::new();
     }
 }
@@ -76,13 +76,13 @@ pub struct RuleConfig {
     pub(super) name: String,
     #[serde(default)]
     pub(super) source: Source,
-    /// The events it is about, of source `int-events`.
+    /// The events it is about, for source `int-events`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) event: Option<String>,
-    /// The counters it is about, of source `counters`, separated by commas.
+    /// The counters it is about, for source `counters`, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) counter: Option<String>,
-    /// The value it is about, of source `values`.
+    /// The value it is about, for source `values`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) value: Option<String>,
     #[serde(default = "default_kind")]
@@ -100,15 +100,15 @@ pub struct RuleConfig {
     pub(super) above: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) below: Option<f64>,
-    /// Of `baseline`.
+    /// For `baseline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deviations: Option<f64>,
-    /// Of `percentile`.
+    /// For `percentile`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) percentile: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) times: Option<f64>,
-    /// Of `new-heavy`.
+    /// For `new-heavy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) top: Option<usize>,
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,6 @@ fn default_max_groups() -> usize {
     10_000
 }
 
-/// The default set.
 pub static DEFAULT_RULES: LazyLock<Vec<RuleConfig>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct DefaultSet {
@@ -158,49 +157,49 @@ pub static DEFAULT_RULES: LazyLock<Vec<RuleConfig>> = LazyLock::new(|| {
     set.rule
 });
 
-/// What a rule measures of a group in its window.
+/// What a rule measures for a group in its window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Quantity {
     /// Bytes, packets and records or events.
     Sums,
-    /// Different values of columns.
+    /// The number of different values of columns.
     Distinct(Vec<&'static str>),
-    /// The value of the latest event that came, also before the window.
+    /// The value of the latest event, which may have come before the window.
     Latest(&'static str),
     /// The largest value.
     Largest(&'static str),
-    /// When something came last.
+    /// When something last came.
     Seen,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measure {
     pub(super) quantity: Quantity,
-    /// Of sums.
+    /// For [`Quantity::Sums`].
     pub(super) sum: FlowSum,
-    /// What the quantity is multiplied by, and whether it is then divided by the window's seconds.
+    /// The quantity is multiplied by `factor`, and for a rate then divided by the window's seconds.
     pub(super) factor: f64,
     pub(super) is_rate: bool,
     pub(super) unit: String,
 }
 
-/// How a value becomes a condition that holds or does not.
+/// When a value fulfils the rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Condition {
     Above(f64),
     Below(f64),
-    /// Above the group's own past: its median plus so many deviations; and above the floor.
+    /// Above the group's own past, as its median plus this many deviations, and above the floor.
     Baseline {
         deviations: f64,
         floor: f64,
     },
-    /// Above so many times the percentile of the group's own past; and above the floor.
+    /// Above this many times the percentile of the group's own past, and above the floor.
     Percentile {
         percentile: f64,
         times: f64,
         floor: f64,
     },
-    /// Among so many with the greatest values, and not in the window before; and above the floor.
+    /// Among this many groups with the greatest values, but not so in the previous window, and above the floor.
     NewHeavy {
         top: usize,
         floor: f64,
@@ -214,13 +213,13 @@ pub struct Rule {
     pub(super) name: String,
     pub(super) source: Source,
     pub(super) event: Option<EventKind>,
-    /// What is read, of sources that are read.
+    /// What is read, for sources that are read.
     pub(super) readings: Vec<ReadingKind>,
     pub(super) filter: FlowFilter,
     pub(super) group: Vec<&'static Column>,
     pub(super) measure: Measure,
     pub(super) condition: Condition,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) window: u64,
     /// Nanoseconds for which the condition must hold before the alert fires.
     pub(super) lasting: u64,
@@ -231,15 +230,15 @@ pub struct Rule {
 }
 
 impl AlertsConfig {
-    /// The rules that are evaluated: those of the default set first.
+    /// The rules to evaluate, those of the default set first.
     ///
     /// # Errors
-    /// The first rule that cannot be used, and why. Names of exporters and switches are those of a file.
+    /// The first rule that cannot be used, and why. Names of exporters and switches come from a file.
     pub fn to_rules(&self, names: &Names) -> Result<Vec<Rule>, ConfigError> {
         self.check_rules(&|name| address_by_name(name, names))
     }
 
-    /// Checks what can be checked without the file of names: any word may be a name.
+    /// Checks what can be checked without the file of names: any word may turn out to be a name.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (table, receivers) in [("alertmanager", &self.alertmanager), ("webhook", &self.webhook)] {
             let is_url = |receiver: &AlertReceiver| {
@@ -311,7 +310,7 @@ impl AlertsConfig {
 }
 
 impl RuleConfig {
-    /// The checked rule, or the field that is wrong and why.
+    /// The checked rule, or else the wrong field and the reason.
     fn to_rule(
         &self,
         names: dta_proto::flow_query::AddressNames<'_>,
@@ -359,10 +358,10 @@ impl RuleConfig {
         Ok(rule)
     }
 
-    /// Of whatever comes if there is none.
+    /// `None` means that any event counts.
     fn parse_event(&self) -> Result<Option<EventKind>, (&'static str, String)> {
         match (self.source, self.event.as_deref()) {
-            // Whatever comes is a sign of life.
+            // Any event is a sign of life.
             (Source::IntEvents, None) if self.kind == RuleKind::Silent => Ok(None),
             (Source::IntEvents, text) => {
                 let kind = text.and_then(EventKind::from_name).filter(|kind| *kind != EventKind::Key);
@@ -374,7 +373,7 @@ impl RuleConfig {
         }
     }
 
-    /// What is read; empty of sources that are followed.
+    /// What is read; empty for sources that are followed.
     fn parse_readings(&self) -> Result<Vec<ReadingKind>, (&'static str, String)> {
         let by_name = |field, name: &str, all: Vec<ReadingKind>| {
             let names = all.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
@@ -405,13 +404,13 @@ impl RuleConfig {
         }
     }
 
-    /// A column of all that the rule is about.
+    /// A column that everything the rule is about has.
     fn column(&self, readings: &[ReadingKind], name: &str) -> Option<&'static Column> {
         let column = self.source.column(name);
         column.filter(|column| readings.iter().all(|kind| kind.has_column(column.name)))
     }
 
-    /// The condition on entries. Values that are not repeated any more are left out, unless it is about their age.
+    /// The condition on entries. It leaves out values that are no longer repeated, unless it mentions their age.
     fn parse_filter(
         &self,
         columns: dta_proto::flow_query::ColumnNames<'_>,
@@ -546,7 +545,7 @@ impl RuleConfig {
     }
 }
 
-/// Columns by their names, separated by commas; `flow` names the five of a flow.
+/// Columns by name, separated by commas; `flow` stands for the five of a flow.
 fn parse_columns(
     columns_by_name: &dyn Fn(&str) -> Option<&'static Column>,
     text: &str,
@@ -569,7 +568,7 @@ fn parse_columns(
     }
 }
 
-/// A column's name as a label's, which has no `-`.
+/// A column's name as the name of a label, which cannot contain `-`.
 pub(super) fn label_name(column: &Column) -> String {
     column.name.replace('-', "_")
 }
@@ -583,7 +582,7 @@ impl Rule {
         self.severity
     }
 
-    /// What it says, in a line.
+    /// The rule in one line.
     pub fn describe(&self) -> String {
         let unit = &self.measure.unit;
         let above = |limit| format!("above {}", format_quantity(limit, unit));
@@ -629,7 +628,7 @@ impl Rule {
         text
     }
 
-    /// How long after a start its first window is complete, in nanoseconds.
+    /// Nanoseconds from a start until the first window is complete.
     pub(super) fn first_complete_window(&self) -> u64 {
         match self.measure.quantity {
             Quantity::Latest(_) => self.keep_latest(),
@@ -637,7 +636,7 @@ impl Rule {
         }
     }
 
-    /// For how long a value is the latest one, in nanoseconds: one that is read comes again as long as it is there.
+    /// Nanoseconds for which a value is the latest one. One that is read comes again as long as it exists.
     pub(super) fn keep_latest(&self) -> u64 {
         if self.source.is_read() { self.window } else { self.window.max(KEEP_LATEST * 1_000_000_000) }
     }
@@ -646,12 +645,11 @@ impl Rule {
         Duration::from_nanos(self.window)
     }
 
-    /// How long the condition must hold before the alert fires.
     pub fn lasting(&self) -> Duration {
         Duration::from_nanos(self.lasting)
     }
 
-    /// Checks what is in braces in the text.
+    /// Checks the names in braces in the text.
     fn check_text(&self) -> Result<(), String> {
         let known = |name: &str| {
             matches!(name, "rule" | "value" | "limit" | "window")
@@ -668,7 +666,6 @@ impl Rule {
         }
     }
 
-    /// The text of an alert.
     pub(super) fn render_text(&self, labels: &BTreeMap<String, String>, value: &str, limit: &str) -> String {
         let replace = |part| match part {
             TextPart::Literal(text) => text.to_owned(),

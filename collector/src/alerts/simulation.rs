@@ -1,5 +1,5 @@
-//! Tests of rules as people write them: flow records second by second, written in the test or kept in a history, and the
-//! alerts that must fire; others must not.
+//! Tests of rules that users write: flow records second by second, written in the test or kept in a history,
+//! and the alerts that must fire; no others may.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -21,17 +21,17 @@ use super::{AlertBoard, AlertEngine, Evaluation, Rule};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
-/// When simulations begin: 2026-01-01.
+/// When simulations of written records begin: 2026-01-01.
 const START: u64 = 1_767_225_600 * SECOND;
-/// Longest simulation, and most records of it.
+/// Longest simulation, and the most records in one.
 const MAX_SECONDS: u64 = 7 * 24 * 3600;
 const MAX_RECORDS: u64 = 100_000_000;
 
-/// A file of tests.
+/// A file with tests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleTests {
-    /// A configuration, beside this file; without one, the default set is tested.
+    /// A configuration, relative to this file; without one, the default set is tested.
     pub rules: Option<PathBuf>,
     pub test: Vec<RuleTest>,
 }
@@ -42,12 +42,12 @@ pub struct RuleTest {
     pub name: String,
     #[serde(default)]
     records: Vec<SimulatedRecords>,
-    /// A history, beside this file, whose flow records are taken instead.
+    /// A history, relative to this file, whose flow records are used instead.
     history: Option<PathBuf>,
-    /// The span of the history; left out, from its beginning and to its end.
+    /// The span of the history; by default from its beginning to its end.
     since: Option<String>,
     until: Option<String>,
-    /// How long it goes on after the last record.
+    /// How long the test continues after the last record.
     after: Option<Length>,
     #[serde(default)]
     expect: Vec<ExpectedAlert>,
@@ -58,10 +58,10 @@ pub struct RuleTest {
 struct SimulatedRecords {
     from: Option<Length>,
     to: Length,
-    /// Records of each second.
+    /// Records per second.
     #[serde(default = "default_count")]
     count: u64,
-    /// Columns that are one more with each record.
+    /// Columns that increase by one with each record.
     #[serde(default)]
     vary: Vec<String>,
     values: BTreeMap<String, toml::Value>,
@@ -73,7 +73,7 @@ struct ExpectedAlert {
     rule: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    /// Since the beginning.
+    /// Latest time since the beginning.
     before: Option<Length>,
 }
 
@@ -82,7 +82,6 @@ struct ExpectedAlert {
 pub struct RuleTestResult {
     pub name: String,
     pub fired: Vec<FiredAlert>,
-    /// What is wrong, in sentences.
     pub problems: Vec<String>,
 }
 
@@ -104,10 +103,10 @@ fn seconds(length: Option<&Length>) -> u64 {
     length.map_or(0, |length| length.duration().as_secs())
 }
 
-/// The key of a test that is wrong, and why.
+/// The wrong key of a test, and the reason.
 type KeyError = (String, String);
 
-/// Rules that are evaluated second by second.
+/// Rules being evaluated second by second.
 struct RuleReplay {
     engine: AlertEngine,
     board: AlertBoard,
@@ -125,10 +124,10 @@ struct PreparedRecords {
 }
 
 impl RuleTest {
-    /// Runs rules over the records of a test, whose file is in this folder.
+    /// Runs rules over the records of a test whose file is in this folder.
     ///
     /// # Errors
-    /// A record that cannot be, or a history that cannot be read: the key in the file, and why.
+    /// An impossible record or an unreadable history: the key in the file, and why.
     pub fn run(
         &self,
         index: usize,
@@ -137,7 +136,7 @@ impl RuleTest {
         folder: &Path,
     ) -> Result<RuleTestResult, ConfigError> {
         let fail = |(field, reason): KeyError| ConfigError::new(format!("test[{index}].{field}"), reason);
-        // Behind a history, nothing is known: there, no exporter is silent.
+        // Nothing is known of what comes after a history, so no exporter counts as silent there.
         let longest = match self.history {
             None => rules.iter().map(|rule| 2 * rule.window / SECOND).max().unwrap_or(0),
             Some(_) => 0,
@@ -189,7 +188,7 @@ impl RuleTest {
         Ok(replay.fired)
     }
 
-    /// The flow records of a history, in the order in which they were received.
+    /// Replays the flow records of a history in the order in which they were received.
     fn replay_history(
         &self,
         folder: &Path,
@@ -228,7 +227,7 @@ impl RuleTest {
         let began = since.max(first.epoch.opened * MILLISECOND).next_multiple_of(SECOND);
         let mut replay = RuleReplay::new(rules, names, began);
         let (mut now, mut end) = (began, began);
-        // Those of an epoch's last moments may be in the next one.
+        // Records from an epoch's last moments may be in the next one.
         let mut waiting: VecDeque<(u64, Entry)> = VecDeque::new();
         for (place, kept) in epochs.iter().enumerate() {
             let take = |entry: HistoryEntry<'_>| {
@@ -293,7 +292,7 @@ impl RuleReplay {
         RuleReplay { engine, board, began, delivered: 0, fired: Vec::new() }
     }
 
-    /// Goes on to a moment, second by second, with the records that were received before each; returns where it is then.
+    /// Advances second by second, each time adding the records received before that moment. Returns the moment reached.
     fn advance(&mut self, from: u64, to: u64, records: &mut VecDeque<(u64, Entry)>) -> u64 {
         let mut now = from;
         while now + SECOND <= to {
@@ -311,7 +310,7 @@ impl RuleReplay {
         for Evaluation { rule, findings, started } in self.engine.evaluate(now) {
             self.board.apply(rule, &findings, now, started);
         }
-        // It has no file that could fail.
+        // This board has no file, so it cannot fail.
         _ = self.board.publish(now);
         for transition in self.board.transitions_after(self.delivered) {
             self.delivered = transition.number;
@@ -369,7 +368,7 @@ impl PreparedRecords {
     }
 }
 
-/// Writes a value into its column; bits beyond its width are left out.
+/// Writes a value into its column; bits beyond the column's width are dropped.
 fn write_value(entry: &mut Entry, column: &Column, value: u128) {
     let width = column.kind.width();
     entry[column.offset..column.offset + width].copy_from_slice(&value.to_be_bytes()[16 - width..]);
@@ -433,7 +432,7 @@ records = [
         }
     }
 
-    /// A history with an epoch for each minute; the records of each second, of which the last of an epoch are in the next.
+    /// Writes a history with one epoch per minute. An epoch's last records are in the next epoch.
     fn write_history(folder: &Path, minutes: u64, records: impl Fn(u64) -> Vec<FlowRecord>) {
         let kind = StoreKind::Append {
             lists: 1,

@@ -1,20 +1,20 @@
-//! How many different values came: exactly for a few, else estimated by HyperLogLog (Flajolet et al., 2007) with 1,024
+//! Counts different values: exactly for a few, otherwise with HyperLogLog (Flajolet et al., 2007) and 1,024
 //! registers, whose standard error is 1.04 / √1024 = 3.25 %.
 
-/// Registers, a power of two.
+/// A power of two.
 const REGISTERS: usize = 1024;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
-/// Hashes that are stored one by one before registers take their place: they need as much memory.
+/// Hashes stored one by one before registers replace them: they take as much memory.
 const MOST_EXACT: usize = REGISTERS / 8;
-/// Standard error of estimates.
+/// Standard error of the estimates.
 pub(super) const STANDARD_ERROR: f64 = 0.0325;
 
-/// A set of hashes; sets of the same hash function can be united.
+/// A set of hashes. Sets that use the same hash function can be united.
 #[derive(Clone, Debug)]
 pub(super) enum DistinctSketch {
     /// Sorted.
     Exact(Vec<u64>),
-    /// By the first bits of the hash: the greatest position of the first 1 in the rest.
+    /// Indexed by the first bits of the hash; each holds the greatest position of the first 1 in the other bits.
     Registers(Box<[u8; REGISTERS]>),
 }
 
@@ -58,7 +58,7 @@ impl DistinctSketch {
         matches!(self, DistinctSketch::Exact(_))
     }
 
-    /// How many different hashes were inserted.
+    /// Estimates how many different hashes were inserted.
     pub(super) fn estimate(&self) -> f64 {
         let registers = match self {
             DistinctSketch::Exact(hashes) => return hashes.len() as f64,

@@ -1,5 +1,5 @@
-//! What rules are about: flow records as they are, and events of INT and readings of stores as entries of their own
-//! columns, so that conditions, groups and sums are the same for all.
+//! What rules are about: flow records as they are, and INT events and readings of stores as entries with
+//! columns of their own, so that conditions, groups and sums work the same for all.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -47,7 +47,7 @@ const fn place_column(name: &'static str, kind: ColumnType, offset: usize, help:
     Column { name, kind, offset, help }
 }
 
-/// Columns of events and readings. What they do not say is 0; a switch, port or queue that is not known has all bits set.
+/// Columns of events and readings. A value they lack is 0; an unknown switch, port or queue has all bits set.
 static PLACE_COLUMNS: [Column; 15] = [
     place_column("switch", ColumnType::Address, 0, "Switch, or exporter: its name, number or address"),
     place_column("src", ColumnType::Address, 16, "Source address of the flow"),
@@ -80,7 +80,7 @@ impl Source {
         PLACE_COLUMNS.iter().find(|column| is_there && column.name == name)
     }
 
-    /// Whether it is read at the end of each bucket, and not followed.
+    /// Whether it is read at the end of each bucket rather than followed.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Source::Counters | Source::Values)
     }
@@ -117,7 +117,7 @@ pub(super) fn event_to_entry(fields: &EventFields) -> Option<Entry> {
     Some(entry)
 }
 
-/// An entry that says where something was seen, of which flow, and why it was dropped.
+/// An entry that says where something was seen, in which flow, and why it was dropped.
 pub(super) fn place_entry(place: Location, flow: Option<Flow>, reason: Option<DropReason>) -> Entry {
     let mut entry = [0; ENTRY_LEN];
     let mut put = |offset: usize, bytes: &[u8]| entry[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -137,13 +137,13 @@ pub(super) fn place_entry(place: Location, flow: Option<Flow>, reason: Option<Dr
     entry
 }
 
-/// Addresses by name: exporters as the file of names has them, and switches by their number, too.
+/// Addresses by name: exporters from the file of names, and switches by their number, too.
 pub(super) fn address_by_name(name: &str, names: &Names) -> Option<IpAddr> {
     let number = names.number_of(name).or_else(|| name.parse().ok());
     number.map(|number| IpAddr::V4(Ipv4Addr::from_bits(number)))
 }
 
-/// A column's value for people.
+/// A column's value in a form for people.
 pub(super) fn describe_value(source: Source, column: &Column, value: u128, names: &Names) -> String {
     let switch = || Ipv6Addr::from_bits(value).to_ipv4_mapped().map(Ipv4Addr::to_bits);
     let numbered = |number: u32| match names.switch_name(number) {
@@ -167,13 +167,13 @@ pub(super) fn describe_value(source: Source, column: &Column, value: u128, names
     }
 }
 
-/// The number of a switch in its column; `None` if the event did not say.
+/// The switch number in its column; `None` if the event did not say.
 pub(super) fn switch_from_value(value: u128) -> Option<u32> {
     let number = Ipv6Addr::from_bits(value).to_ipv4_mapped()?.to_bits();
     (number != u32::MAX).then_some(number)
 }
 
-/// A condition's text for a value: addresses and numbers, so that it can be parsed without names.
+/// A condition for this value, written with addresses and numbers so that it can be parsed without names.
 pub(super) fn condition_text(column: &Column, value: u128) -> String {
     format!("{} = {}", column.name, format_value(column, value))
 }

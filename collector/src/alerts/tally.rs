@@ -1,14 +1,14 @@
-//! Sums by group over a sliding window, in buckets: a sixth of the window, and a second at least. An entry changes one
-//! bucket of one group; a window is the sum of the buckets that are over.
+//! Sums by group over a sliding window of buckets, each a sixth of the window but at least a second long. An
+//! entry updates one bucket of one group; a window is the sum of the buckets that are over.
 //!
-//! Several exporters may see a flow, and one may count it where it enters and where it leaves. So sums are apart by
-//! exporter and direction, and of each group only the greatest counts, unless the rule groups by them. Different values
-//! are counted over all of them.
+//! Several exporters may see a flow, and one of them may count it both on entry and on exit. Sums are
+//! therefore kept apart by exporter and direction, and a group takes the greatest of its sums, unless the
+//! rule groups by these. Different values are counted over all of them.
 //!
-//! A record counts when it was received. Where a rule looks for new heavy flows, its bytes and packets count over the time
-//! before, as long as the record lasted and back to the beginning of the window: a window has no more pieces of a transfer
-//! than were sent in it. What it lacks is what was not exported yet, so that a steady flow goes up and down: other rules
-//! would find it below their limits.
+//! A record counts when it was received. For rules that look for new heavy flows, its bytes and packets are
+//! spread over the time before, as long as the record lasted and back to the beginning of the window, so that
+//! a window never counts more of a transfer than was sent in it. It misses what is not yet exported, which
+//! makes a steady flow seem to go up and down: other rules would find it below their limits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,24 +25,24 @@ use super::source::{Entry, Source};
 const SECOND: u64 = 1_000_000_000;
 /// Buckets of a window.
 const BUCKETS: u64 = 6;
-/// Buckets that are not over: the current one, and the one before until its last entries have come.
+/// Buckets that are not over: the current one, and the previous one until its last entries have come.
 const OPEN_BUCKETS: u64 = 2;
-/// Time after a bucket's end in which its last entries come.
+/// Time allowed after a bucket's end for its last entries to come.
 const GRACE: u64 = SECOND;
 
-/// A part of time.
+/// A slice of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     number: u64,
-    /// Where it is in rings.
+    /// Its index in rings.
     place: usize,
-    /// When it begins, and when its part of [`WindowTally::window_buckets`] begins.
+    /// When it begins, and when its run of [`WindowTally::window_buckets`] begins.
     from: u64,
     window_from: u64,
 }
 
-/// Values of the last buckets, by group. Those of a bucket lie together, as most entries are of the same one; a bucket
-/// takes memory for groups only when something comes in it.
+/// Values of the last buckets, by group. A bucket's values lie together, as most entries are of the same
+/// bucket; a bucket takes memory for groups only once something comes in it.
 #[derive(Clone, Debug)]
 struct BucketRing<T>(Box<[Vec<(u64, T)>]>);
 
@@ -51,7 +51,7 @@ impl<T: Clone + Default> BucketRing<T> {
         BucketRing(vec![Vec::new(); buckets as usize].into_boxed_slice())
     }
 
-    /// That of a group in a bucket; `None` if a later bucket has taken its place.
+    /// The value of a group in a bucket; `None` if a later bucket has taken its place.
     #[inline]
     fn value_at(&mut self, Bucket { number: bucket, place, .. }: Bucket, group: usize) -> Option<&mut T> {
         let groups = &mut self.0[place];
@@ -82,9 +82,9 @@ impl<T: Clone + Default> BucketRing<T> {
 }
 
 impl BucketRing<FlowSums> {
-    /// Adds what was counted in this time, at whose end is the newest bucket: bytes and packets to each bucket by its share
-    /// of them, but not to those before the window that ends with the newest, which has the record itself. `None` if a
-    /// later bucket has taken its place.
+    /// Spreads what was counted in this time, which ends in the newest bucket: each bucket gets its share of
+    /// bytes and packets, except those before the window that ends with the newest. The record itself counts
+    /// in the newest. `None` if a later bucket has taken its place.
     fn add_over_time(
         &mut self,
         group: usize,
@@ -114,8 +114,8 @@ impl BucketRing<FlowSums> {
     }
 }
 
-/// The nanoseconds before `time` in which a flow's record counted: as long as it lasted, and not longer than since the
-/// record before it, as some exporters repeat the start of the flow. 0 if it does not say.
+/// The nanoseconds before `time` that a flow's record covers: as long as it lasted, but no longer than since
+/// the previous record, as some exporters repeat the start of the flow. 0 if the record does not say.
 fn covered_time(lifetime: [&Column; 2], entry: &Entry, time: u64, last: u64) -> u64 {
     let [start, end] = lifetime.map(|column| column.read_value(entry) as u64);
     let lasted = if start == 0 { 0 } else { end.saturating_sub(start) };
@@ -123,7 +123,7 @@ fn covered_time(lifetime: [&Column; 2], entry: &Entry, time: u64, last: u64) -> 
     lasted.min(since_last)
 }
 
-/// Keeps what is marked so, and gives memory back that was needed for many more.
+/// Keeps the marked values, and shrinks a vector that has become much too large.
 fn retain_by<T>(values: &mut Vec<T>, is_kept: &[bool]) {
     let mut is_kept = is_kept.iter();
     values.retain(|_| is_kept.next().is_some_and(|is_kept| *is_kept));
@@ -139,7 +139,7 @@ enum GroupCells {
     Distinct(BucketRing<DistinctSketch>),
     Largest(BucketRing<Option<u64>>),
     Latest(Vec<u64>),
-    /// In how many windows something came.
+    /// The number of windows in which something came.
     Seen(Vec<u32>),
 }
 
@@ -150,14 +150,14 @@ pub(super) enum WindowValue {
     /// How many different values, and whether that is exact.
     Distinct(f64, bool),
     Number(u64),
-    /// When something came last, in nanoseconds since 1970, and in how many windows something came.
+    /// When something last came, in nanoseconds since 1970, and the number of windows in which something came.
     Seen {
         last: u64,
         windows: u32,
     },
 }
 
-/// What became of an entry.
+/// What happened to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tallied {
     Added,
@@ -172,30 +172,30 @@ pub(super) struct WindowTally {
     filter: FlowFilter,
     groups: GroupTable,
     max_groups: usize,
-    /// Bytes of the group in a key; behind them are exporter and direction, if sums are apart by them.
+    /// Length of the group in a key; exporter and direction follow it if sums are kept apart by them.
     group_len: usize,
     quantity: Quantity,
-    /// What must differ to be counted.
+    /// The columns whose different values are counted.
     distinct: KeyColumns,
-    /// The column of a quantity that is a number.
+    /// The column to read if the quantity is a number.
     number: Option<&'static Column>,
-    /// Start and end of a record, if it counts over its time: a group is one flow, whose records follow each other.
+    /// Start and end of a record, if it counts over its time: a group is then one flow with consecutive records.
     lifetime: Option<[&'static Column; 2]>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     bucket: u64,
-    /// Buckets of a window, and those that are kept.
+    /// Buckets in a window, and buckets that are kept.
     window_buckets: u64,
     kept_buckets: u64,
     /// How long a group stays without entries.
     keep: u64,
-    /// That of the last entry.
+    /// The bucket of the last entry.
     last_bucket: Bucket,
-    /// The times of the newest entries, by group.
+    /// When each group's newest entry came.
     last: Vec<u64>,
     cells: GroupCells,
-    /// Of different values.
+    /// For different values.
     hasher: RandomState,
-    /// Entries in no group: one number for each bucket.
+    /// Entries in no group: one count per bucket.
     no_room: BucketRing<u64>,
     evaluated: u64,
 }
@@ -203,7 +203,7 @@ pub(super) struct WindowTally {
 /// The values of groups, by key.
 pub(super) type GroupValues<'a> = HashMap<&'a [u8], WindowValue, RandomState>;
 
-/// For how long a group is missed that fell silent.
+/// For how long a group that fell silent is missed.
 const KEEP_SEEN: u64 = 24 * 3600 * SECOND;
 
 impl WindowTally {
@@ -258,23 +258,23 @@ impl WindowTally {
         }
     }
 
-    /// Has at least as much room as this rule wants.
+    /// Makes at least as much room as this rule wants.
     pub(super) fn make_room_for(&mut self, rule: &Rule) {
         self.max_groups = self.max_groups.max(rule.max_groups);
     }
 
-    /// Takes the groups of another tally of the same key, and keeps its own room.
+    /// Takes over the groups of another tally with the same key, but keeps its own room.
     pub(super) fn take_groups(&mut self, former: WindowTally) {
         *self = WindowTally { max_groups: self.max_groups, ..former };
     }
 
-    /// Whether groups stay for longer than their windows: as when they came last matters.
+    /// Whether groups outlive their windows, because it matters when they last came.
     pub(super) fn is_lasting(&self) -> bool {
         matches!(self.quantity, Quantity::Latest(_) | Quantity::Seen)
     }
 
-    /// Whether it takes readings that say what the one before said. A counter that stands still is no sign of life, and
-    /// nothing that differs; but its rate is 0, and a value goes on to hold.
+    /// Whether a reading that repeats the previous one counts. A counter that stands still is neither a sign
+    /// of life nor a different value; but its rate is 0, and a value still holds.
     pub(super) fn takes_repeated_readings(&self) -> bool {
         match self.quantity {
             Quantity::Seen => false,
@@ -283,13 +283,13 @@ impl WindowTally {
         }
     }
 
-    /// Nanoseconds of a bucket.
+    /// Length of a bucket in nanoseconds.
     pub(super) fn bucket(&self) -> u64 {
         self.bucket
     }
 
-    /// Follows a clock that was set back by so much to `now`. Windows begin again, as their buckets may be in the future;
-    /// what lasts beyond them is as old as before.
+    /// Follows a clock that was set back to `now` by this much. Windows begin again, as their buckets may be
+    /// in the future; what outlasts windows keeps its age.
     pub(super) fn set_back(&mut self, by: u64, now: u64) {
         self.evaluated = 0;
         self.no_room = BucketRing::new(self.kept_buckets);
@@ -301,7 +301,7 @@ impl WindowTally {
         self.last.iter_mut().for_each(|last| *last = last.saturating_sub(by).min(now));
     }
 
-    /// Adds an entry of this time, which stands for so many, if it fulfils the condition.
+    /// Adds an entry of this time, which stands for `weight` entries, if it fulfils the condition.
     pub(super) fn add_entry(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
         match self.filter.includes(entry) {
             true => self.add_included(entry, time, now, weight),
@@ -309,7 +309,7 @@ impl WindowTally {
         }
     }
 
-    /// The same with an entry that is known to fulfil the condition.
+    /// Adds an entry that is known to fulfil the condition.
     #[inline]
     pub(super) fn add_included(&mut self, entry: &Entry, time: u64, now: u64, weight: u64) -> Tallied {
         if time + self.keep < now {
@@ -369,7 +369,7 @@ impl WindowTally {
         if is_added.is_some() { Tallied::Added } else { Tallied::TooLate }
     }
 
-    /// The bucket of a time: mostly that of the entry before, which saves divisions.
+    /// The bucket of a time. It is mostly that of the previous entry, which saves divisions.
     #[inline]
     fn bucket_at(&mut self, time: u64) -> Bucket {
         if time.wrapping_sub(self.last_bucket.from) >= self.bucket {
@@ -384,8 +384,8 @@ impl WindowTally {
         self.last_bucket
     }
 
-    /// The buckets of the window that is over by now, if that is a later one than when this was last asked. Forgets
-    /// groups of which nothing came for long.
+    /// The buckets of the window that has ended by now, if it is later than the one last returned. Forgets
+    /// groups that have had no entries for long.
     pub(super) fn next_window(&mut self, now: u64) -> Option<Range<u64>> {
         let end = now.saturating_sub(GRACE) / self.bucket;
         if end <= self.evaluated {
@@ -406,18 +406,17 @@ impl WindowTally {
         window.start * self.bucket..window.end * self.bucket
     }
 
-    /// The window before.
     pub(super) fn window_before(&self, window: &Range<u64>) -> Range<u64> {
         window.start.saturating_sub(self.window_buckets)..window.start
     }
 
-    /// Entries of a window that are in no group.
+    /// Entries of a window that belong to no group.
     pub(super) fn count_without_room(&self, window: &Range<u64>) -> u64 {
         self.no_room.values_within(window, 0).sum()
     }
 
-    /// The groups of a window: their keys, and what came. Left out may be those without a value that is wanted; if one is
-    /// wanted, so must be what is greater.
+    /// The groups of a window: their keys and values. Groups without a wanted value may be left out; if a
+    /// value is wanted, every greater one must be wanted, too.
     pub(super) fn read_window(
         &self,
         window: &Range<u64>,
@@ -428,7 +427,7 @@ impl WindowTally {
             let Some(value) = self.value_within(window, group).filter(&is_wanted) else { continue };
             let key = &self.groups.key(group)[..self.group_len];
             match (values.get_mut(key), value) {
-                // Seen by another exporter, or in the other direction.
+                // Another exporter saw it, or it went in the other direction.
                 (Some(WindowValue::Sums(greatest)), WindowValue::Sums(sums)) => {
                     greatest.bytes = greatest.bytes.max(sums.bytes);
                     greatest.packets = greatest.packets.max(sums.packets);
@@ -440,13 +439,13 @@ impl WindowTally {
         values
     }
 
-    /// What came of a group; `None` if nothing came.
+    /// The value of a group; `None` if nothing came.
     fn value_within(&self, window: &Range<u64>, group: usize) -> Option<WindowValue> {
         match &self.cells {
             GroupCells::Sums(ring) => {
                 let mut all = FlowSums::default();
                 ring.values_within(window, group).for_each(|sums| all.add(*sums));
-                // Of a record that counts over its time, a window may have only a share.
+                // A window may hold only a share of a record that counts over its time.
                 let is_known = all.flows > 0 || self.lifetime.is_some() && all != FlowSums::default();
                 is_known.then_some(WindowValue::Sums(all))
             }
@@ -480,7 +479,7 @@ impl GroupCells {
 
     fn push_group(&mut self) {
         match self {
-            // Rings take memory when something comes.
+            // Rings take memory only when something comes.
             GroupCells::Sums(_) | GroupCells::Distinct(_) | GroupCells::Largest(_) => {}
             GroupCells::Latest(values) => values.push(0),
             GroupCells::Seen(windows) => windows.push(0),
@@ -539,7 +538,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windowed values are what all records of the window give, summed anew at each evaluation.
+        /// Values of windows equal the sums over all records of the window, computed from scratch at each evaluation.
         #[test]
         fn windows_equal_a_naive_recomputation(
             mut records in prop::collection::vec(any_record(), 0..150),
@@ -594,8 +593,8 @@ mod tests {
     }
 
     proptest! {
-        /// However an exporter cuts a transfer into records, no window has more of it than was sent in its time, and one
-        /// has all of it but for a bucket.
+        /// However an exporter cuts a transfer into records, no window has more of it than was sent in its
+        /// time, and one window has all of it except a bucket's worth.
         #[test]
         fn a_transfer_in_pieces_is_counted_at_its_rate(
             (timeout, repeats_start) in prop_oneof![(1u64..70, any::<bool>()), (70u64..300, Just(false))],
@@ -618,7 +617,7 @@ mod tests {
                     let start = if repeats_start { began } else { piece };
                     let record = FlowRecord {
                         received: until * MILLISECOND,
-                        // By a clock that is an hour slow.
+                        // The exporter's clock is an hour slow.
                         start: (start - 3_600_000) * MILLISECOND,
                         end: (until - 3_600_000) * MILLISECOND,
                         bytes: (until - piece) * RATE,
@@ -685,7 +684,7 @@ mod tests {
             for second in 0..12 {
                 add(&mut tally, 1, 90 + second as u8, start + second * SECOND);
             }
-            // In the same places of the ring.
+            // These land in the same places of the ring.
             let later = start + 8 * 100_000 * SECOND;
             tally.next_window(later);
             assert_eq!(tally.groups.len(), 0, "{measure}");

@@ -1,7 +1,7 @@
-//! Alertmanager's API v2: alerts that fire are sent again and again, with the moment at which they end if no more come.
+//! Alertmanager's API v2: firing alerts are sent repeatedly, with the moment at which they end if not sent again.
 //!
-//! Nothing has to be remembered of what was sent: Alertmanager knows an alert by its labels, and these are the same after
-//! a restart, and at each collector of a cluster.
+//! There is no need to remember what was sent: Alertmanager knows an alert by its labels, and these are the
+//! same after a restart and on every collector of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::count_outcome;
 use super::outbox::PresentAlerts;
 use crate::alerts::board::AlertBoard;
 
-/// How often alerts that fire are sent again.
+/// How often firing alerts are sent again.
 const RESEND: Duration = Duration::from_secs(60);
-/// Milliseconds after which an alert ends if it is not sent again: some attempts may fail meanwhile.
+/// Milliseconds after which an alert ends unless it is sent again. Leaves room for a few failed attempts.
 const ENDS_AFTER: u64 = 5 * 60 * 1000;
-/// Milliseconds during which a resolved alert is sent again, as Prometheus does: an Alertmanager that was down hears of it.
+/// Milliseconds for which a resolved alert is sent again, as by Prometheus, for an Alertmanager that was down.
 pub(super) const RESOLVED_RESENT: u64 = 15 * 60 * 1000;
 
 /// `postableAlert` of Alertmanager's OpenAPI.
@@ -63,7 +63,7 @@ impl AlertmanagerSender {
     }
 }
 
-/// What is sent at a moment in milliseconds since 1970.
+/// What to send at a moment in milliseconds since 1970.
 fn to_postable(alerts: &[Alert], page: &str, now: u64) -> Vec<PostableAlert> {
     let is_sent = |alert: &&Alert| {
         alert.is_firing() || alert.resolved_at.is_some_and(|at| now <= at.saturating_add(RESOLVED_RESENT))

@@ -1,4 +1,4 @@
-//! HTTP to one receiver of alerts: one attempt at a time, and what its answer means.
+//! HTTP to one receiver of alerts: makes one attempt at a time and interprets the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use super::AlertReceiver;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(30);
-/// Bytes of an answer that are read: the log repeats its beginning.
+/// How many bytes of an answer are read: its beginning is logged.
 const ANSWER: u64 = 300;
-/// Delay before an attempt is repeated.
+/// Delay before a retry.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
-/// How often the log says that a receiver is still down.
+/// How often the log repeats that a receiver is still down.
 const REMIND: Duration = Duration::from_secs(300);
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PostOutcome {
     Accepted,
@@ -28,7 +28,7 @@ pub(super) enum PostOutcome {
     Later,
 }
 
-/// A receiver with its secret. Its `Debug` shows none.
+/// A receiver with its secret, which `Debug` does not show.
 #[derive(Debug)]
 pub(super) struct ReceiverClient {
     agent: Agent,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for SentHeader {
 }
 
 impl ReceiverClient {
-    /// Reads secret and certificates; makes no connection.
+    /// Reads the secret and the certificates; does not connect.
     pub(super) fn new(receiver: &AlertReceiver) -> Result<ReceiverClient, String> {
         let ca = receiver.ca.as_deref();
         let agent = client_config(ca, concat!("dta-collector/", env!("CARGO_PKG_VERSION")))
@@ -62,14 +62,14 @@ impl ReceiverClient {
         Ok(ReceiverClient { agent, url: receiver.url.clone(), authorization, sent })
     }
 
-    /// Scheme and host: the path of a webhook is often its secret.
+    /// Only scheme and host: the path of a webhook is often its secret.
     pub(super) fn public_url(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
         let host = rest.split(['/', '?']).next().unwrap_or_default();
         format!("{scheme}://{}", host.rsplit('@').next().unwrap_or_default())
     }
 
-    /// Sends JSON to a path of the receiver; the error says why it is to be sent again, or was rejected.
+    /// Sends JSON to a path of the receiver. The text says why it must be sent again or was rejected.
     fn post_json(&self, path: &str, body: &[u8]) -> (PostOutcome, String) {
         let mut request = self.agent.post(format!("{}{path}", self.url.trim_end_matches('/')));
         request = request.header("Content-Type", "application/json");
@@ -95,7 +95,7 @@ impl ReceiverClient {
     }
 }
 
-/// Attempts to reach one receiver: when the next one is due, and what the log says of outages.
+/// Attempts to reach one receiver: knows when the next one is due, and logs outages.
 #[derive(Debug)]
 pub(super) struct Attempts {
     pub(super) client: Arc<ReceiverClient>,
@@ -109,7 +109,7 @@ impl Attempts {
         Attempts { client, path, again: AGAIN, logged_at: None }
     }
 
-    /// Posts once. After an outcome of [`PostOutcome::Later`], wait for [`Attempts::next_pause`].
+    /// Posts once. After [`PostOutcome::Later`], wait for [`Attempts::next_pause`].
     pub(super) async fn post_json(&mut self, body: Vec<u8>) -> PostOutcome {
         let (client, path) = (self.client.clone(), self.path);
         let posted = spawn_blocking(move || client.post_json(path, &body)).await;

@@ -1,4 +1,4 @@
-//! Alerts to the exporters that send them on: Kafka, and OTLP's logs.
+//! Feeds alerts to the exporters that send them on: Kafka, and OTLP logs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::DeliveryOptions;
 use super::outbox::TransitionFeed;
 use crate::alerts::board::AlertBoard;
 
-/// Feeds exporters with what a board says. Needs a tokio runtime when an exporter begins.
+/// Feeds exporters from a board. Needs a tokio runtime when an exporter begins.
 pub fn export_feeds(board: Arc<AlertBoard>, options: DeliveryOptions) -> AlertFeeds {
     Arc::new(move |sink| {
         let (sender, receiver) = mpsc::channel(1);
@@ -19,7 +19,7 @@ pub fn export_feeds(board: Arc<AlertBoard>, options: DeliveryOptions) -> AlertFe
     })
 }
 
-/// Hands over one alert after the other, each when the one before is in the exporter's spool.
+/// Hands over one alert at a time, the next once the exporter has spooled the previous one.
 async fn feed_exporter(mut feed: TransitionFeed, exporter: mpsc::Sender<ExportedAlert>) {
     loop {
         let message = tokio::select! {

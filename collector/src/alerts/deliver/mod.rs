@@ -1,6 +1,6 @@
-//! Alerts to those who act on them: [Alertmanager](alertmanager), [webhooks](webhook) and [exporters](export). Each receiver
-//! has a task of its own, so that none waits for another, and reads the [`AlertBoard`]: nothing is queued in between. In a
-//! cluster, one collector delivers what all find: [outbox].
+//! Delivers alerts to those who act on them: [Alertmanager](alertmanager), [webhooks](webhook) and [exporters](export). Each
+//! receiver has a task of its own that reads the [`AlertBoard`], so that none waits for another and nothing is queued in
+//! between. In a cluster, one collector delivers what all of them find: see [outbox].
 
 mod alertmanager;
 mod client;
@@ -25,7 +25,7 @@ use self::webhook::WebhookSender;
 
 pub use self::export::export_feeds;
 
-/// Counts what became of an attempt to send so many alerts.
+/// Counts the outcome of an attempt to send this many alerts.
 fn count_outcome(board: &AlertBoard, outcome: PostOutcome, alerts: usize) {
     let counter = match outcome {
         PostOutcome::Accepted => &board.counters().delivered,
@@ -35,14 +35,14 @@ fn count_outcome(board: &AlertBoard, outcome: PostOutcome, alerts: usize) {
     counter.fetch_add(alerts as u64, Ordering::Relaxed);
 }
 
-/// What deliveries say of the collector that sends them.
+/// How deliveries identify the collector that sends them.
 #[derive(Clone, Debug)]
 pub struct DeliveryOptions {
     /// The name of the collector.
     pub collector: String,
-    /// The address of its page, to which the links of alerts are relative; empty = none.
+    /// The address of its page, which the links in alerts point to; empty = none.
     pub page: String,
-    /// Folder where it is noted what each receiver has; without it, they begin with what comes. In a cluster, etcd has that.
+    /// Folder that notes what each receiver has; without it, they start with new alerts. A cluster uses etcd instead.
     pub folder: Option<PathBuf>,
 }
 
@@ -58,18 +58,18 @@ pub struct AlertDeliveries {
 pub struct AlertReceiver {
     /// `http://HOST:PORT` or `https://HOST:PORT`; a path may follow.
     pub url: String,
-    /// File with the token in its first line, which is sent as `Authorization: Bearer`.
+    /// File whose first line is the token sent as `Authorization: Bearer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// CAs of the receiver's certificate (PEM); unset, those that browsers trust.
+    /// CAs of the receiver's certificate (PEM); if unset, those that browsers trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
 
-/// Checks what [`AlertDeliveries::start`] checks of files: secrets and certificates. Makes no connection. Returns warnings.
+/// Checks the files that [`AlertDeliveries::start`] reads: secrets and certificates. Does not connect. Returns warnings.
 ///
 /// # Errors
-/// What would keep it from starting.
+/// Whatever would keep the deliveries from starting.
 pub fn check_receivers(config: &AlertsConfig) -> Result<Vec<String>, String> {
     let alertmanagers = config.alertmanager.iter().map(|receiver| ("alerts.alertmanager", receiver));
     let receivers = alertmanagers.chain(config.webhook.iter().map(|receiver| ("alerts.webhook", receiver)));
@@ -83,7 +83,7 @@ pub fn check_receivers(config: &AlertsConfig) -> Result<Vec<String>, String> {
 }
 
 impl AlertDeliveries {
-    /// Starts to deliver what a board says. Needs a tokio runtime.
+    /// Starts delivering a board's alerts. Needs a tokio runtime.
     ///
     /// # Errors
     /// A secret or a certificate cannot be read.

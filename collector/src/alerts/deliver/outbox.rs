@@ -1,5 +1,5 @@
-//! What receivers are to get: what this collector finds, or in a cluster what any collector finds, from the one that keeps
-//! the cluster's log.
+//! What receivers are to get: what this collector finds or, in a cluster, what any collector finds, sent by
+//! the one that keeps the cluster's log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use super::DeliveryOptions;
 use super::alertmanager::RESOLVED_RESENT;
 use crate::alerts::board::AlertBoard;
 
-/// Most alerts that a collector says to its cluster that it finds.
+/// Most alerts that a collector shares with its cluster.
 const MAX_SHARED: usize = 500;
-/// How often it looks whether a resolved one is to be forgotten.
+/// How often to check whether a resolved alert can be forgotten.
 const SHARE_EVERY: Duration = Duration::from_secs(60);
 
-/// Says to a cluster what a board has, for as long as this runs.
+/// Shares a board's alerts with its cluster for as long as this runs.
 pub(super) async fn share_findings(board: Arc<AlertBoard>, cluster: ClusterAlerts) {
     let mut newest = board.subscribe();
     loop {
         newest.mark_unchanged();
         let is_recent = |at: u64| now() <= at.saturating_add(RESOLVED_RESENT);
-        // Those that fire first.
+        // Firing alerts come first.
         let found = board.alerts().into_iter();
         let found = found.filter(|alert| alert.is_firing() || alert.resolved_at.is_some_and(is_recent));
         cluster.set_found(found.take(MAX_SHARED));
@@ -39,12 +39,12 @@ pub(super) async fn share_findings(board: Arc<AlertBoard>, cluster: ClusterAlert
     }
 }
 
-/// The present alerts for receivers that get them again and again.
+/// The present alerts, for receivers that get them repeatedly.
 pub(super) struct PresentAlerts {
     board: Arc<AlertBoard>,
     newest: watch::Receiver<u64>,
     cluster: Option<ClusterAlerts>,
-    /// The last number of the cluster's log, and whether this collector keeps it.
+    /// The last number in the cluster's log, and whether this collector keeps that log.
     seen: (u64, bool),
 }
 
@@ -54,7 +54,7 @@ impl PresentAlerts {
         PresentAlerts { board, newest, cluster, seen: Default::default() }
     }
 
-    /// Those that fire or are resolved. Until the next call, [`PresentAlerts::next_change`] waits for others than these.
+    /// Firing and resolved alerts. Until the next call, [`PresentAlerts::next_change`] waits for these to change.
     pub(super) fn list_alerts(&mut self) -> Vec<Alert> {
         self.newest.mark_unchanged();
         let Some(cluster) = &self.cluster else { return self.board.alerts() };
@@ -67,7 +67,7 @@ impl PresentAlerts {
         if cluster.is_in_cluster() {
             return Vec::new();
         }
-        // Others may be unreachable, too. They join what several say of an alert; what is resolved here may fire elsewhere.
+        // Others may be cut off, too. Receivers merge what several report; what is resolved here may fire elsewhere.
         self.board.alerts().into_iter().filter(Alert::is_firing).collect()
     }
 
@@ -91,26 +91,26 @@ fn log_position(cluster: &ClusterAlerts) -> (u64, bool) {
     (cluster.log().last_number(), cluster.is_keeper())
 }
 
-/// The transitions that one receiver is to get, in order, each until it is noted as delivered.
+/// The transitions for one receiver, in order, each repeated until it is noted as delivered.
 pub(super) struct TransitionFeed {
     board: Arc<AlertBoard>,
     options: DeliveryOptions,
     receiver: String,
-    /// The last one that this collector has delivered, or need not.
+    /// The number of the last transition that this collector has delivered or need not deliver.
     delivered: u64,
     place: NotePlace,
 }
 
-/// Where it is noted what a receiver has.
+/// Where the note of what a receiver has is kept.
 enum NotePlace {
     /// In a file, if there is a folder for it.
     File(Option<PathBuf>),
-    /// In the cluster. A receiver of which nothing is noted begins with what comes after this moment.
+    /// In the cluster. A receiver without a note starts with what comes after this moment.
     Cluster { cluster: ClusterAlerts, opened: u64 },
 }
 
 impl TransitionFeed {
-    /// Reads what was delivered before. A new receiver begins with what comes, as does one without a note of what it has.
+    /// Reads what was delivered before. A receiver without a note, such as a new one, starts with new transitions.
     pub(super) fn open(
         board: Arc<AlertBoard>,
         options: &DeliveryOptions,
@@ -131,7 +131,7 @@ impl TransitionFeed {
         TransitionFeed { board, options: options.clone(), receiver, delivered, place }
     }
 
-    /// Waits for the next one. It is the same again until it is noted as delivered.
+    /// Waits for the next transition. Returns the same one until it is noted as delivered.
     pub(super) async fn next_message(&mut self) -> AlertMessage {
         let (origin, transition) = match &mut self.place {
             NotePlace::File(_) => {
@@ -154,14 +154,14 @@ impl TransitionFeed {
                         Some(noted) => noted,
                         None => {
                             let begin = last_number_before(&log, *opened);
-                            // Whoever is the keeper next begins there, too.
+                            // The next keeper must start there, too.
                             _ = cluster.note_delivered(&self.receiver, begin).await;
                             begin
                         }
                     };
                     self.delivered = self.delivered.max(noted);
                     if let Some(transition) = log.transitions_after(self.delivered).next() {
-                        // The same whichever collector sends it.
+                        // The same origin, whichever collector sends it.
                         break ("cluster".to_owned(), transition.clone());
                     }
                 }
@@ -193,14 +193,14 @@ impl TransitionFeed {
         }
     }
 
-    /// Notes that the receiver has everything up to this number. If it cannot be noted, a later run sends it again.
+    /// Notes that the receiver has everything up to this number. If that fails, a later run sends it again.
     pub(super) async fn note_delivered(&mut self, number: u64) {
         self.delivered = number;
         match &self.place {
             NotePlace::File(Some(path)) => {
                 let (path, receiver) = (path.clone(), self.receiver.clone());
                 let write = move || write_number(&path, number, &receiver);
-                // It cannot fail but with the whole program.
+                // Fails only if the whole program does.
                 _ = tokio::task::spawn_blocking(write).await;
             }
             NotePlace::File(None) => {}
@@ -223,7 +223,7 @@ fn last_number_before(log: &AlertLog, moment: u64) -> u64 {
     earlier.map(|transition| transition.number).last().unwrap_or(0)
 }
 
-/// The number in the note of a receiver, if there is one that can be read.
+/// The number in a receiver's note, if there is a readable one.
 fn read_number(path: &Path, receiver: &str) -> Option<u64> {
     let read = own_file::read(path);
     if matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::NotFound) {

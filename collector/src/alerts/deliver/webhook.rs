@@ -1,5 +1,5 @@
-//! Webhooks: one POST for each alert that fires or is resolved, in order, each once unless this program ends between the
-//! receiver's answer and its own note of it. The message is as documented in `docs/schemas/alert-webhook.json`.
+//! Webhooks: one POST for each alert that fires or is resolved, in order. Each is sent once, unless this program ends
+//! between the receiver's answer and its own note of it. `docs/schemas/alert-webhook.json` documents the message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl WebhookSender {
         options: &DeliveryOptions,
         board: &Arc<AlertBoard>,
     ) -> WebhookSender {
-        // The same for all collectors of a cluster; the path of a webhook is often its secret.
+        // The same on all collectors of a cluster; hashed, as the path of a webhook is often its secret.
         let receiver = fingerprint(&client.url, &BTreeMap::new());
         let feed = TransitionFeed::open(board.clone(), options, receiver);
         WebhookSender { attempts: Attempts::new(client, ""), board: board.clone(), feed }
