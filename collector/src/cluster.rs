@@ -1,9 +1,9 @@
-//! A collector's place in a cluster: what it has, and whether it may answer for it.
+//! A collector's place in a cluster: what it holds, and whether it may answer for it.
 //!
-//! It may as long as its lease in etcd holds. When etcd cannot be reached, or has no quorum, the word of translators
-//! counts: if one goes by the same placement, nothing of it is written elsewhere. A collector that was frozen, and whose
-//! buckets others were given meanwhile, finds its lease over when it wakes, and hears no translator until it has joined
-//! again and knows the new placement.
+//! It may as long as its lease in etcd holds. When etcd is unreachable or has no quorum, translators decide:
+//! if one of them uses the same placement, nothing of it is written elsewhere. A collector that was frozen
+//! while its buckets were given to others finds its lease expired when it wakes, and is not vouched for by
+//! any translator until it has rejoined and knows the new placement.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,24 +15,24 @@ use dta_proto::buckets::{Buckets, Copies};
 use dta_proto::list_range::ListRange;
 use dta_proto::placement::ClusterPlacement;
 
-/// How long the word of a translator counts at most. Translators renew their sessions every second.
+/// How long a translator's word counts at most. Translators renew their sessions every second.
 const FRESH: Duration = Duration::from_secs(5);
-/// For how long a translator must have gone by a placement. After a standstill, renewals that were sent long ago are
-/// taken all at once.
+/// How long a translator must have used a placement. After a standstill, renewals that were sent long ago are
+/// all handled at once.
 const STEADY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct ClusterMembership {
     id: String,
-    /// How long the word of a translator counts: not beyond a standstill in which others may have been given what is here.
+    /// How long a translator's word counts: not past a standstill in which others may have been given what is here.
     fresh: Duration,
     lease: OnceLock<Lease>,
     in_effect: Mutex<InEffect>,
-    /// By session, the placement that its translator goes by.
+    /// By session, the placement that its translator uses.
     words: Mutex<BTreeMap<String, Word>>,
 }
 
-/// What a translator says with each renewal.
+/// What a translator reports with each renewal.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     version: u64,
@@ -42,21 +42,21 @@ struct Word {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HolderLocation {
-    /// Here; without a cluster, also what no known collector has.
+    /// Here. Without a cluster, also whatever no known collector holds.
     Here,
-    /// At the collector of this address.
+    /// At the collector with this address.
     At(String),
-    /// At a collector that is gone, or nowhere yet.
+    /// At a collector that is gone, or not yet assigned.
     Gone,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreShare {
-    /// Buckets of keys, by copy.
+    /// Buckets of keys, for each copy.
     pub buckets: Copies,
-    /// Lists; of a sketch one.
+    /// Ranges of lists; a sketch counts as one list.
     pub lists: Vec<ListRange>,
-    /// A collector that has something of the store.
+    /// Another collector that holds part of the store.
     pub other: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub struct StoreShare {
 pub struct Adrift;
 
 impl ClusterMembership {
-    /// Not in it yet. Its leases are so long, and these of its stores get other memory with each epoch, after so long.
+    /// Starts outside the cluster. `with_epochs` has the stores that get new memory with each epoch, with its length.
     pub fn new<'a>(
         id: String,
         lease: Duration,
@@ -77,12 +77,12 @@ impl ClusterMembership {
     ) -> ClusterMembership {
         let in_millis = |(store, length): (&'a str, Duration)| (store, length.as_millis() as u64);
         let in_effect = Mutex::new(InEffect::new(with_epochs.into_iter().map(in_millis)));
-        // A lease is renewed after each third of it: two are left at least when a standstill begins.
+        // A lease is renewed after each third of it, so at least two thirds are left when a standstill begins.
         let fresh = FRESH.min(lease * 2 / 3);
         ClusterMembership { id, fresh, lease: OnceLock::new(), in_effect, words: Mutex::default() }
     }
 
-    /// It joins under this lease; only the first call counts.
+    /// Joins under this lease. Only the first call counts.
     pub fn set_lease(&self, lease: Lease) {
         let _ = self.lease.set(lease);
     }
@@ -91,13 +91,13 @@ impl ClusterMembership {
         self.in_effect().update_view(view, moment::now());
     }
 
-    /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
-    /// 1970.
+    /// Begins an epoch of a store with this generation of its memory. The epoch is the one that contains
+    /// `moment`, in milliseconds since 1970.
     pub fn begin_epoch(&self, store: &str, generation: u64, moment: u64) {
         self.in_effect().begin_epoch(store, generation, moment);
     }
 
-    /// A session's translator goes by this version; 0 = by none.
+    /// Notes the placement version that a session's translator uses; 0 = none.
     pub fn confirm_version(&self, session: &str, version: u64, now: Instant) {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         words.retain(|_, word| now.saturating_duration_since(word.last) < self.fresh);
@@ -117,14 +117,14 @@ impl ClusterMembership {
         })
     }
 
-    /// Checks whether it may answer for what it has, at this moment of its own clock.
+    /// Checks whether the collector may answer for what it holds, at this moment of its own clock.
     pub fn check_vouched(&self, now: Instant) -> Result<(), Adrift> {
         let version = self.in_effect().newest_view().placement.version;
         let is_in = version != 0 && self.lease.get().is_some_and(Lease::is_in_cluster);
         if is_in || version != 0 && self.is_vouched(version, now) { Ok(()) } else { Err(Adrift) }
     }
 
-    /// Where a bucket is of a store whose keys are at so many collectors: here, if any copy is.
+    /// Where a bucket is, for a store with this many replicas of each key: here, if any copy is.
     pub fn locate_bucket(&self, store: &str, replicas: usize, bucket: u8) -> HolderLocation {
         let in_effect = self.in_effect();
         let placement = in_effect.store_placement(store);
@@ -150,7 +150,7 @@ impl ClusterMembership {
         }
     }
 
-    /// What this collector has of a store whose keys are at so many collectors.
+    /// This collector's share of a store with this many replicas of each key.
     pub fn store_share(&self, store: &str, replicas: usize) -> StoreShare {
         let in_effect = self.in_effect();
         let placement: &ClusterPlacement = in_effect.store_placement(store);
@@ -181,12 +181,12 @@ impl ClusterMembership {
         self.newest_view().placement.version
     }
 
-    /// Changes with each placement that any store goes by.
+    /// Changes with each placement that takes effect for any store.
     pub fn version_stamp(&self) -> u64 {
         self.in_effect().combined_version()
     }
 
-    /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
+    /// The version in effect for a generation of a store with epochs; `None` for other stores.
     pub fn version_of(&self, store: &str, generation: u64) -> Option<u64> {
         self.in_effect().version_in_generation(store, generation)
     }
@@ -251,12 +251,12 @@ mod tests {
             cluster.confirm_version("tor1", 7, at(seconds));
             assert_eq!(cluster.check_vouched(at(seconds)).is_ok(), seconds >= 2, "{seconds}");
         }
-        // It goes by another placement, or is silent.
+        // The translator uses another placement, or is silent.
         cluster.confirm_version("tor1", 8, at(4));
         assert_eq!(cluster.check_vouched(at(4)), Err(Adrift));
         (4..=6).for_each(|seconds| cluster.confirm_version("tor2", 7, at(seconds)));
         assert_eq!((cluster.check_vouched(at(10)), cluster.check_vouched(at(11))), (Ok(()), Err(Adrift)));
-        // What was sent before a standstill and is taken after it says nothing.
+        // Renewals sent before a standstill but handled after it prove nothing.
         cluster.confirm_version("tor2", 7, at(60));
         cluster.confirm_version("tor2", 7, at(61));
         assert_eq!(cluster.check_vouched(at(61)), Err(Adrift));

@@ -1,4 +1,4 @@
-//! The program `dta-collector`; everything is in the library, so that the manager can run it, too.
+//! The program `dta-collector`. Everything is in the library, so that the manager can run it, too.
 
 fn main() -> std::process::ExitCode {
     dta_cli::choose_name_sources();

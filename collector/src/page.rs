@@ -1,11 +1,11 @@
-//! The metrics that a collector gives whoever asks it: counters of all nodes, sessions and stores.
+//! The metrics page of a collector: counters of all nodes, sessions and stores.
 
 use dta_export::metrics::{Labels, MetricKind, MetricsPage};
 use dta_proto::control::{ListSessionsResponse, StoreInfo, store};
 use dta_proto::layout::append::entries_per_batch;
 use dta_rpc::{Ask, ClientError};
 
-/// Most sessions with series of their own.
+/// Most sessions that get series of their own.
 const MAX_SESSIONS: usize = 1000;
 
 pub(crate) async fn metrics_page(ask: &dyn Ask) -> Result<MetricsPage, ClientError> {

@@ -1,4 +1,4 @@
-//! What queries and tails of this service count.
+//! Counters of this service's queries and tails.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use dta_proto::wire::dta::Primitive;
 
 #[derive(Default)]
 pub(super) struct AnswerCounters {
-    /// Of each primitive whose keys are asked about.
+    /// One for each primitive whose keys can be queried.
     queries: [Query; Primitive::ALL.len()],
     pub(super) tails: TailCounters,
 }
@@ -23,7 +23,7 @@ dta_proto::shared_counters! {
     }
 }
 
-/// Keys asked for, and how many were found.
+/// Keys asked for, and those of them that were found.
 #[derive(Default)]
 pub(super) struct Query {
     keys: AtomicU64,
@@ -42,7 +42,7 @@ impl AnswerCounters {
         &self.queries[primitive.index()]
     }
 
-    /// What was handed to a tail, and what it skipped.
+    /// Counts what a tail was handed and what it skipped.
     pub(super) fn add_tail_progress(&self, progress: &ReadProgress) {
         self.tails.entries.fetch_add(progress.entries, Relaxed);
         self.tails.overwritten.fetch_add(progress.overwritten, Relaxed);

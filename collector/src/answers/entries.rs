@@ -1,4 +1,4 @@
-//! The entries of a list in past epochs, and in the open one, as a stream.
+//! The entries of a list in past epochs and in the open one, as a stream.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use super::{AskError, Memory};
 use crate::epochs::{ListThen, OpenList};
 
 impl Memory {
-    /// The entries of a list in the epochs of a span; `place` is dropped when the last work for it is done.
+    /// The entries of a list in the epochs of a span. `place` is dropped once all work for it is done.
     ///
     /// # Errors
     /// As [`Ask::stream_entries`](dta_rpc::Ask::stream_entries).
@@ -53,7 +53,7 @@ impl Memory {
         Ok(TailMessages::new(ReceiverStream::new(receiver).map(|news| news.map_err(ClientError::from))))
     }
 
-    /// The list in past epochs, and the open one with what reads it, if it is asked about.
+    /// The list in past epochs; and the open epoch with its reader, if the span includes it.
     fn list_then(
         &self,
         request: &EntriesRequest,
@@ -77,7 +77,7 @@ impl Memory {
     }
 }
 
-/// Sends what the history has. Breaks if nothing more is wanted, or can be sent.
+/// Sends what the history has. Breaks if no more is wanted or can be sent.
 fn send_kept(
     memory: &Memory,
     then: &ListThen,

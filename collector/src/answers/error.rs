@@ -10,7 +10,6 @@ use super::keys::QueryError;
 use crate::cluster::Adrift;
 use crate::epochs::MomentError;
 
-/// Why a question is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// No store of this name, or one of another kind.
@@ -19,7 +18,7 @@ pub enum AskError {
     /// More keys than one query takes.
     #[error("{0} keys in one query, but at most {MAX_KEYS} are answered; ask in several")]
     TooManyKeys(usize),
-    /// Nothing can be said of another moment.
+    /// There is nothing to say about another moment.
     #[error(transparent)]
     Moment(#[from] MomentError),
     /// A list that the store does not have.
@@ -30,7 +29,7 @@ pub enum AskError {
         /// Its last list.
         last: u32,
     },
-    /// Something that another collector holds.
+    /// Something held by another collector.
     #[error(
         "{what} of store {store:?} is at the collector at {address}: several collectors share the store; ask that one, or all \
          (--collector A,B, or --cluster)"
@@ -42,34 +41,34 @@ pub enum AskError {
         /// The other's gRPC address.
         address: String,
     },
-    /// Something of a cluster whose collector is gone, or nowhere yet.
+    /// Something in a cluster whose collector is gone or not yet assigned.
     #[error("{what} of store {store:?} is at no collector of the cluster now; ask again")]
     Nowhere {
         /// The key with its bucket, or the list.
         what: String,
         store: String,
     },
-    /// This collector may not answer for its part.
+    /// This collector may not answer for its share.
     #[error(transparent)]
     Adrift(#[from] Adrift),
     /// A read that is too long.
     #[error("{0} bytes in one read, but at most {MAX_READ} are allowed; read in several")]
     TooManyBytes(u32),
-    /// A read beyond the end.
+    /// A read beyond the end of the store.
     #[error("store {store:?} has {len} bytes: {source}")]
     BeyondEnd {
         store: String,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
         source: AccessError,
     },
-    /// A store does not match its description.
+    /// The store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A list of something else.
+    /// A list that does not hold flow records.
     #[error("the entries of store {0:?} are no flow records")]
     NoFlowRecords(String),
-    /// The store does not answer this about keys.
+    /// The store does not answer this question about keys.
     #[error(transparent)]
     Query(#[from] QueryError),
     /// A replacement region file cannot be read.
@@ -78,7 +77,7 @@ pub enum AskError {
     /// The memory of the list being followed was replaced.
     #[error("the memory of store {0:?} was replaced; follow the list again, from its start")]
     Replaced(String),
-    /// What only a running collector knows.
+    /// Something that only a running collector knows.
     #[error("memory alone knows no {0}: ask the running collector, at its address")]
     MemoryAlone(&'static str),
     #[error("the collector is shutting down; tail again later")]
@@ -117,7 +116,7 @@ impl AskError {
     }
 }
 
-/// What a client of the gRPC service reads, word for word.
+/// The text reaches clients of the gRPC service word for word.
 impl From<AskError> for Status {
     fn from(error: AskError) -> Self {
         Status::new(error.status_code(), error.to_string())

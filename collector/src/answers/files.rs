@@ -9,7 +9,6 @@ use dta_memory::store::Store;
 
 use super::Memory;
 
-/// Why the stores of a directory cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The directory cannot be read.
@@ -24,11 +23,11 @@ pub enum FilesError {
 }
 
 impl Memory {
-    /// Answers from the region files of a memory directory, opened read-only. When a collector replaces a file,
-    /// answers come from the new one.
+    /// Answers from the region files of a memory directory, opened read-only. When a collector replaces a
+    /// file, answers come from the new one.
     ///
     /// # Errors
-    /// A sentence that names the file and what is wrong with it; or that there is no region file.
+    /// Names the file and what is wrong with it, or says that there is no region file.
     pub fn open(directory: &Path) -> Result<Self, FilesError> {
         let unreadable = |source| FilesError::Directory { path: directory.to_owned(), source };
         let mut stores = Vec::new();

@@ -1,4 +1,4 @@
-//! Questions about flow records, answered from the rings of their lists and, for what they no longer hold, from the history.
+//! Answers questions about flow records from the rings of their lists and, for what these no longer hold, from the history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use dta_rpc::{ClientError, Span};
 
 use super::{AskError, Memory};
 
-/// Milliseconds within which a record that was received is in an epoch: it waits for its batch, and for the epoch to read
-/// it.
+/// Milliseconds within which a received record is in an epoch: it waits for its batch, and for the epoch to
+/// read it.
 const MAX_EPOCH_DELAY_MS: u64 = 60_000;
 
 impl Memory {
-    /// [`Ask::fetch_flows`](dta_rpc::Ask::fetch_flows): a few scans at a time.
+    /// [`Ask::fetch_flows`](dta_rpc::Ask::fetch_flows): runs a few scans at a time.
     pub(super) async fn answer_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
         let question = parse_request(&request)?;
         let place = self.flow_scans.clone().acquire_owned().await;
         let (store, per_flow) = (request.store.clone(), request.per_flow);
-        // Ranking takes as long as the scan: both where they may block.
+        // Ranking takes as long as the scan, so both run where they may block.
         self.run_blocking(move |memory| {
             let _place = place;
             let store = memory.find_flow_records(&store)?;
@@ -51,7 +51,7 @@ impl Memory {
     ) -> Result<(FlowTally, ScanCounts), AskError> {
         let outside = |source| store.outside_region(source);
         let rings = FlowRings::open(store, scan_threads()).map_err(outside)?;
-        // Without a first moment, what is in memory is asked about.
+        // Without a first moment, the question is about what memory holds.
         if self.epochs.is_none()
             || question.since == 0
             || rings.reaches_back_to(question.since).map_err(outside)?
@@ -62,7 +62,7 @@ impl Memory {
         if found.0.needs_flows() { self.tally_with_history(store, question, true) } else { Ok(found) }
     }
 
-    /// What the history has of the time, and what memory has behind that.
+    /// Combines what the history has of the time with what memory has after it.
     fn tally_with_history(
         &self,
         store: &Store,
@@ -77,7 +77,7 @@ impl Memory {
             None => None,
         };
         let behind = behind.unwrap_or_else(BTreeMap::new);
-        // Read after the history, so that no batch is in neither.
+        // Read after the history, so that no batch is missed by both.
         let rings = FlowRings::open(store, scan_threads());
         let scanned = rings.and_then(|rings| rings.scan_lists(question, per_flow, &behind));
         let (mut tally, scanned) = scanned.map_err(|source| store.outside_region(source))?;

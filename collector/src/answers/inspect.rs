@@ -30,7 +30,7 @@ impl Memory {
     }
 }
 
-/// A store with its memory and load, as `dta.v1` describes it. Measures the load, which reads a sample of the
+/// Describes a store with its memory and load, as in `dta.v1`. Measures the load, which reads a sample of the
 /// memory.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What a store has of keys, as the control plane says it.
+//! Looks up keys in a store, and answers in the messages of the control plane.
 
 use dta_memory::reader::key_increment::{KeyIncrementReader, total_of_lanes};
 use dta_memory::reader::key_write::{KeyWriteReader, KeyWriteReading};
@@ -12,40 +12,39 @@ use dta_proto::layout::key_write::Choice;
 use dta_proto::layout::postcarding::PostcardPath;
 use dta_rpc::{AtLeastError, KeyAnswer, Policy, QuestionKind};
 
-/// How this collector counts each of some keys of a store (by its name) that two collectors count; `None` if it does not
-/// know.
+/// How this collector counts each of these keys in a store (given by name) that two collectors count; `None`
+/// if it does not know.
 pub type Roles = dyn Fn(&str, &[Key]) -> Option<Vec<CountingRole>> + Send + Sync;
 
 /// Why a store does not answer a question about keys.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// More copies are to agree than there are, or none.
+    /// More copies must agree than there are, or none.
     #[error(transparent)]
     AtLeast(#[from] AtLeastError),
     /// A copy that keys of the store do not have.
     #[error("copy {copy} was asked for, but this store has copies 0 to {}", copies - 1)]
     NoCopy {
         copy: u32,
-        /// Copies per key of this store.
+        /// Copies per key in this store.
         copies: u8,
     },
-    /// A store does not match its description.
+    /// The store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A store's bytes are not laid out as its primitive's.
+    /// The store's layout is not that of its primitive.
     #[error("a store of this primitive has another layout")]
     Layout,
 }
 
-/// What a store has of keys.
 pub(super) struct KeyAnswers {
     /// One for each key, in their order.
     pub(super) answers: Vec<KeyAnswer>,
-    /// How many keys it has something of.
+    /// How many keys have something in the store.
     pub(super) found: usize,
 }
 
-/// Answers a question about keys of a store; `roles` says how this collector counts each key.
+/// Answers a question about keys in a store; `roles` says how this collector counts each key.
 pub(super) fn query_store(
     store: &Store,
     keys: &[Key],
@@ -112,7 +111,7 @@ fn path_answer(key: &Key, answer: &PostcardingReading, copies: u8) -> PathAnswer
     let Some(path) = &answer.path else {
         return PathAnswer { key, copies, ..PathAnswer::default() };
     };
-    // As many as the path has or, if its length is unknown, up to the last hop present.
+    // As many hops as the path has or, if its length is unknown, up to the last one present.
     let last = u16::BITS - path.bitmap.leading_zeros();
     let hops = last.max(path.length.into()) as u8;
     let hop = |h| PostcardPath::hop_value(path, h);
@@ -130,7 +129,7 @@ fn path_answer(key: &Key, answer: &PostcardingReading, copies: u8) -> PathAnswer
     }
 }
 
-/// The count of each key. Of stores that two collectors count, `roles` says which counts are this collector's.
+/// The count of each key. In stores that two collectors count, `roles` says which counts are this collector's.
 fn query_counts(store: &Store, keys: &[Key], roles: Option<&Roles>) -> Result<KeyAnswers, QueryError> {
     let reader = KeyIncrementReader::new(store).ok_or(QueryError::Layout)?;
     let mut lanes = vec![0; keys.len() * reader.lane_count()];

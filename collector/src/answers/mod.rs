@@ -1,9 +1,9 @@
-//! What stores answer, from this process's memory: the other side of [`Ask`], which `dta-rpc` implements
-//! over gRPC.
+//! Answers questions about stores from this process's memory, as the local implementation of [`Ask`], which
+//! `dta-rpc` implements over gRPC.
 //!
 //! Each question is checked, answered by a [reader](dta_memory::reader), and counted. A refusal is an
-//! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and exporters ask
-//! here.
+//! [`AskError`], whose text says what to do. The gRPC service, the dashboard of a memory directory and
+//! exporters all ask here.
 
 mod counters;
 mod entries;
@@ -36,17 +36,17 @@ pub use error::AskError;
 pub use files::FilesError;
 pub use keys::Roles;
 
-/// Threads that scan whole rings for followed lists; others wait for a thread.
+/// Threads that scan whole rings for followed lists; other scans wait for one of them.
 const LOOKS: usize = 4;
 /// Threads that send entries of the history, each for as long as its reader takes; others wait for one.
 const READS: usize = 4;
-/// Scans of flow records at a time, each by up to eight threads; others wait for one.
+/// Most concurrent scans of flow records, each by up to eight threads; others wait for one.
 const FLOW_SCANS: usize = 2;
 
 /// Answers from the memory of stores. Cheap to clone: clones share stores and counters.
 ///
-/// It needs a tokio runtime. What reads much memory runs on threads of its own, so that nobody else waits for
-/// it.
+/// Needs a tokio runtime. Long reads of memory run on threads of their own, so that nobody else waits for
+/// them.
 #[derive(Clone)]
 pub struct Memory {
     stores: Arc<ServedStores>,
@@ -79,22 +79,22 @@ impl Memory {
         }
     }
 
-    /// Ends all tails when `stop` becomes true, or its sender is dropped.
+    /// Ends all tails when `stop` becomes true or its sender is dropped.
     pub fn with_stop(self, stop: watch::Receiver<bool>) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
-    /// Answers about other moments from these epochs.
+    /// Takes answers about other moments from these epochs.
     pub fn with_epochs(self, epochs: Arc<Epochs>) -> Self {
         Self { epochs: Some(epochs), ..self }
     }
 
-    /// Distinguishes counts of this collector from those of the other one that counts the same keys.
+    /// Tells this collector's counts apart from those of the other one that counts the same keys.
     pub fn with_roles(self, roles: Arc<Roles>) -> Self {
         Self { roles: Some(roles), ..self }
     }
 
-    /// Wakes those who follow lists and wait for new batches.
+    /// Wakes followers of lists that wait for new batches.
     pub fn wake_signal(&self) -> Arc<Notify> {
         self.wake.clone()
     }
@@ -105,7 +105,7 @@ impl Memory {
         self.counters.named_counters().into_iter().chain(epochs).collect()
     }
 
-    /// The stores with their current memory.
+    /// The stores, with their current memory.
     fn current_stores(&self) -> Result<&ServedStores, AskError> {
         if self.beside {
             self.stores.follow_files()?;
@@ -113,7 +113,7 @@ impl Memory {
         Ok(&self.stores)
     }
 
-    /// A store of the primitive; an empty name stands for the only one.
+    /// Finds a store of this primitive; an empty name stands for the only one.
     fn find_store(&self, name: &str, primitive: Primitive) -> Result<Arc<Store>, AskError> {
         Ok(self.current_stores()?.of_primitive(name, primitive)?)
     }
@@ -135,7 +135,7 @@ impl Ask for Memory {
         self.run_blocking(Self::store_infos).await
     }
 
-    /// Memory alone knows no other collector.
+    /// Memory alone knows of no other collector.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let placement = |store: &Arc<Store>| StorePlacement {
             store: Some((&store.spec).into()),

@@ -29,7 +29,7 @@ impl Memory {
         Ok(answers)
     }
 
-    /// What keys had in each epoch of a span, as many epochs as one answer takes.
+    /// What keys had in each epoch of a span, for as many epochs as one answer holds.
     pub(super) fn answer_series(&self, question: &Question, span: Span) -> Result<Series, AskError> {
         let store = self.queried_store(question)?;
         let name = &store.spec.name;
@@ -52,7 +52,7 @@ impl Memory {
         Ok(Series { epochs, next })
     }
 
-    /// Asks earlier epochs for the keys of which the answers' epoch has nothing. Says how many it found.
+    /// Looks in earlier epochs for keys that are absent in the answers' epoch. Returns how many it found.
     fn look_back(
         &self,
         answers: &mut QueryAnswers,
@@ -83,7 +83,7 @@ impl Memory {
         Ok(asked - absent.len())
     }
 
-    /// The store that a question is about.
+    /// Finds the store that a question is about.
     fn queried_store(&self, question: &Question) -> Result<Arc<Store>, AskError> {
         let store = self.find_store(&question.store, question.kind.primitive())?;
         match question.keys.len() {
@@ -92,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// What a store says, and of how many keys it has something.
+    /// Answers from a store, with the number of keys found in it.
     fn answer_from_store(
         &self,
         store: &Store,
@@ -118,8 +118,8 @@ impl Memory {
     }
 }
 
-/// Has for keys of which an epoch has nothing what the epoch before it answered, as [`Memory::look_back`] would find it. Says of how
-/// many keys that is something.
+/// Fills in keys that are absent in an epoch from the answers of the previous epoch, as [`Memory::look_back`]
+/// would. Returns how many keys it filled.
 fn carry_forward(epochs: &Epochs, before: &QueryAnswers, answers: &mut QueryAnswers) -> usize {
     let (Some(epoch), Some(now)) = (&before.epoch, &answers.epoch) else { return 0 };
     let mut carried = 0;

@@ -1,5 +1,5 @@
-//! Following an append list as a stream: [`follow`](dta_memory::reader::follow) says what is read and when to
-//! sleep.
+//! Follows an append list as a stream; [`follow`](dta_memory::reader::follow) decides what is read and when
+//! to sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +18,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::keys::QueryError;
 use super::{AskError, Memory};
 
-/// Messages queued for a slow client; beyond that its reader waits, and may be overtaken by the writer, which it
-/// reports.
+/// Messages queued for a slow client. Beyond that its reader waits, and reports it if the writer overtakes
+/// it.
 pub(super) const QUEUE: usize = 4;
 
 impl Memory {
-    /// Follows a list; `place` is dropped when the last work for it is done, even if the caller has long
-    /// gone.
+    /// Follows a list. `place` is dropped once all work for it is done, even if the caller has long gone.
     ///
     /// # Errors
     /// As [`Ask::tail_list`](dta_rpc::Ask::tail_list).
@@ -33,7 +32,7 @@ impl Memory {
         request: TailRequest,
         place: impl Send + 'static,
     ) -> Result<TailMessages, ClientError> {
-        // To begin at either end, the whole ring is read.
+        // Beginning at either end requires reading the whole ring.
         let begin = move |memory: &Self| Ok((ListTail::from_request(memory, &request)?, place));
         let (tail, place) = self.run_blocking(begin).await?;
         let (sender, receiver) = mpsc::channel(QUEUE);
@@ -89,8 +88,8 @@ impl ListTail {
         Ok(news)
     }
 
-    /// Whether the store still has this memory. Call it only when nothing came: the lookup takes longer the more
-    /// stores there are.
+    /// Fails if the store's memory was replaced. Call it only when nothing came: the lookup takes longer the
+    /// more stores there are.
     fn check_replaced(&self) -> Result<(), AskError> {
         let now = self.memory.find_store(&self.store.spec.name, Primitive::Append)?;
         if Arc::ptr_eq(&now.region, &self.store.region) {
@@ -100,7 +99,7 @@ impl ListTail {
         }
     }
 
-    /// What to report at the end, if everything was read and no more is wanted. Scans the whole ring.
+    /// The last report, if everything was read and no more is wanted. Scans the whole ring.
     fn final_news(&mut self) -> Result<Option<News>, AskError> {
         let end = self
             .follower
@@ -117,7 +116,7 @@ pub(super) fn store_lists(store: &Store) -> Result<Lists<'_>, AskError> {
     Ok(Lists::new(store).ok_or(QueryError::Layout)?)
 }
 
-/// Sends what is read, until the end, an error, or the receiver is gone.
+/// Sends what is read until the list ends, an error occurs or the receiver is gone.
 pub(super) async fn stream_list(mut tail: ListTail, sender: mpsc::Sender<Result<TailResponse, AskError>>) {
     let (wake, mut stop) = (tail.memory.wake.clone(), tail.memory.stop.clone());
     let refused = loop {
@@ -138,7 +137,7 @@ pub(super) async fn stream_list(mut tail: ListTail, sender: mpsc::Sender<Result<
             break error;
         }
         if tail.follower.can_end() {
-            // Closed by nobody.
+            // The semaphore is never closed.
             let thread = tail.memory.looks.clone().acquire_owned().await.ok();
             let look = tokio::task::spawn_blocking(move || {
                 let end = tail.final_news();
@@ -167,10 +166,10 @@ pub(super) async fn stream_list(mut tail: ListTail, sender: mpsc::Sender<Result<
     let _ = sender.send(Err(refused)).await;
 }
 
-/// Returns when the collector shuts down, if ever.
+/// Returns when the collector shuts down; otherwise never.
 async fn wait_for_stop(stop: &mut Option<watch::Receiver<bool>>) {
     match stop {
-        // `Err` means that the sender is dropped, which happens only with the collector.
+        // `Err` means that the sender was dropped, which happens only with the collector.
         Some(stop) => drop(stop.wait_for(|stop| *stop).await),
         None => std::future::pending().await,
     }

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::*;
 
-/// Stores of 4 KiB, whose descriptions say more.
+/// Stores whose memory of 4 KiB is shorter than their descriptions say.
 fn short() -> Memory {
     let kinds = [
         StoreKind::KeyWrite { slots: 1 << 20, value_len: 12, redundancy: 2, keys: Default::default() },
@@ -102,7 +102,7 @@ async fn what_followed_lists_look_at_waits_for_few_threads() {
         ServedStores::open(&specs, &crate::config::MemoryBacking::Anonymous, options).unwrap(),
     ));
     let all = memory.looks.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
-    // Nothing is there: it ends once the ring was looked at.
+    // The list is empty, so following ends once the ring has been scanned.
     let request = TailRequest { until_caught_up: true, ..Default::default() };
     let mut following = memory.tail_list(request).await.unwrap();
     let looked = tokio::time::timeout(Duration::from_secs(2), following.next_message()).await;
@@ -121,7 +121,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
     let stores = ServedStores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap();
     for memory in [Memory::open(dir.path()).unwrap(), Memory::new(Arc::new(stores))] {
         let mut following = memory.tail_list(TailRequest::default()).await.unwrap();
-        // In another process than the collector, only the file shows that a store was replaced.
+        // Outside the collector's process, only the file shows that a store was replaced.
         if memory.beside {
             std::fs::remove_file(dir.path().join("events.region")).unwrap();
             drop(ServedStores::open(&specs, &directory, RegionOptions { huge_pages: false }).unwrap());
@@ -134,7 +134,7 @@ async fn a_list_whose_memory_is_replaced_is_to_be_followed_again() {
     }
 }
 
-/// A store in a directory, and the side that reads it there.
+/// A store in a directory, and a reader of that directory.
 fn of_files(directory: &std::path::Path, kind: StoreKind) -> (Store, Memory) {
     let spec = StoreSpec { id: 1, name: "s".into(), kind };
     let place = crate::config::MemoryBacking::Directory(directory.to_owned());
@@ -214,7 +214,7 @@ async fn of_counters_that_two_collectors_count_only_the_lanes_of_ones_own_keys_c
     let mut by_colour = vec![0; 16];
     (by_colour[4], by_colour[7]) = (1, 4000);
     assert_eq!(counts(&roles).await, [(4001, by_colour), (0, vec![0; 16])]);
-    // It does not know yet what others have.
+    // This collector does not yet know what others have.
     let unknown = memory.with_roles(Arc::new(|_, _| None));
     assert_eq!(counts(&unknown).await[0], (4321, vec![]));
 }

@@ -17,7 +17,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
     let devices = verbs::list_devices().map_err(|error| match error {
-        // The kernel lists devices without the library; their capabilities need it.
+        // The kernel lists devices even without the library, but their capabilities need it.
         NicError::Verbs(VerbsError::NotBuilt) => {
             let kernel = in_kernel(Path::new("/sys/class/infiniband"));
             anyhow::anyhow!("{error}. The kernel shows {kernel}; `dta-manager doctor` says more")
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<CommandStatus> {
     Ok(CommandStatus::Done)
 }
 
-/// The names of the devices that the kernel has, in words.
+/// The names of the kernel's devices, in words.
 fn in_kernel(class: &Path) -> String {
     let entries = std::fs::read_dir(class).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -71,8 +71,8 @@ const FEATURES: &[&str] = match (cfg!(feature = "verbs"), cfg!(feature = "etcd")
     (false, false) => &[],
 };
 
-/// Runs the program with these arguments, the first of which is the program's name: so another program can run it in
-/// its own process.
+/// Runs the program with these arguments, the first of which is the program's name, so that another program
+/// can run it in its own process.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     dta_memory::region::name_lost_files();
     dta_cli::program::run(args, FEATURES, |cli: CollectorCli| match cli.command {

@@ -20,8 +20,8 @@ use crate::server::RunningCollector;
 
 /// Threads for calls; the software NIC has its own.
 const WORKERS: usize = 2;
-/// Most threads that wait for memory and files. Calls that read memory take up to 8 of them and session calls 32,
-/// which leaves some for the upkeep of stores, sessions and exports.
+/// Most threads that wait for memory and files. Calls that read memory take up to 8 of them and session calls
+/// 32, which leaves some for the upkeep of stores, sessions and exports.
 const BLOCKING: usize = 48;
 /// Most threads for ring doors, exports and signals.
 const OTHERS: usize = 8;
@@ -145,7 +145,7 @@ pub(super) struct ServeSettings {
 }
 
 impl ServeSettings {
-    /// The file with variables and flags applied; and which file, if any.
+    /// The configuration from the file, with variables and flags applied, and the path of that file, if any.
     pub(super) fn configuration(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
         let path = config_file::find_config_file(self.config.as_deref(), "collector.toml");
         let (mut config, mut places) = match &path {
@@ -195,7 +195,6 @@ impl ServeSettings {
 }
 
 impl ServeSettings {
-    /// Applies the flags about a cluster.
     fn apply_cluster_flags(&self, config: &mut Config, places: &mut KeyPositions) -> Result<(), ConfigError> {
         if let Some(etcd) = &self.cluster {
             places.forget_key("cluster.etcd");
@@ -227,7 +226,7 @@ struct Ready<'a> {
     pid: u32,
     listen: SocketAddr,
     device: &'a str,
-    /// Endpoint of RoCEv2 frames.
+    /// Where RoCEv2 frames are received.
     roce: SocketAddr,
     /// Where metrics are scraped; `null` if nowhere.
     metrics: Option<SocketAddr>,
@@ -261,7 +260,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        // Before anything is announced: a signal right after the ready line must be seen.
+        // Before anything is announced, so that a signal right after the ready line is seen.
         let mut signals = Signals::new()?;
         let manager = ServiceManager::of_this_process();
         let server = tokio::select! {
@@ -273,7 +272,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
         let read = || args.settings.configuration().map(|(config, _)| config);
         supervise::run(server, &manager, &mut signals, &read).await
     })?;
-    // An aborted start may still be making memory; do not wait for it.
+    // An aborted start may still be allocating memory; do not wait for it.
     runtime.shutdown_background();
     Ok(CommandStatus::Done)
 }
@@ -290,7 +289,7 @@ fn announce_ready(server: &RunningCollector) -> anyhow::Result<()> {
         web: server.page_url(),
     };
     let line = serde_json::to_string(&ready)?;
-    // The program that started it waits for that line: a pipe that nobody reads is an error here, too.
+    // The program that started this one waits for that line, so a pipe that nobody reads is an error, too.
     dta_cli::print_line(line).map_err(|error| anyhow::anyhow!("cannot write the ready line: {error}"))?;
     if let Some(page) = &ready.web {
         tracing::info!(%page, "open this in a browser");

@@ -12,8 +12,8 @@ use crate::server::RunningCollector;
 
 /// How often the status line is updated, and the least interval of the watchdog.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a component may stand still before the watchdog is no longer fed. Sessions are tended every second, but
-/// wait for calls that take long.
+/// How long a component may stand still before the watchdog is no longer fed. Sessions are tended every
+/// second, but wait for long calls.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a start asks for more time, and for how much.
 const MORE_TIME: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
@@ -25,7 +25,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From here on, none of them kills the process.
+    /// From here on, these signals no longer kill the process.
     pub(super) fn new() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -57,7 +57,7 @@ enum Request {
     Reload,
 }
 
-/// Keeps notifying the service manager that the start goes on: making much memory takes long.
+/// Keeps telling the service manager that the start is still under way: allocating much memory takes long.
 pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     loop {
         tokio::time::sleep(MORE_TIME.0).await;
@@ -65,7 +65,7 @@ pub(super) async fn ask_for_time(manager: &ServiceManager) -> Infallible {
     }
 }
 
-/// Serves until asked to stop, or until a part of it has ended.
+/// Serves until asked to stop or until a part of the collector has ended.
 pub(super) async fn run(
     mut server: RunningCollector,
     manager: &ServiceManager,
@@ -120,7 +120,7 @@ pub(super) async fn run(
     }
 }
 
-/// Reloads the configuration, or logs why not.
+/// Reloads the configuration, or logs why it cannot.
 async fn reload_config(server: &mut RunningCollector, read: &dyn Fn() -> Result<Config, ConfigError>) {
     let changed = match read() {
         Ok(config) => server.reload_config(&config).await,

@@ -1,4 +1,4 @@
-//! Flags of TLS, of every command that calls a collector.
+//! TLS flags of every command that calls a collector.
 
 use std::path::PathBuf;
 

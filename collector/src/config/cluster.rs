@@ -11,19 +11,19 @@ use super::{Config, ConfigError};
 pub struct CollectorClusterConfig {
     /// Where etcd is: a URL, or a table.
     pub etcd: placement::Config,
-    /// Its name there; that of the collector if not given.
+    /// This collector's id in the cluster; by default the collector's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Its gRPC address as others reach it; that of `collector.listen` if not given.
+    /// Its gRPC address as seen by others; by default that of `collector.listen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What fails as a whole with it, such as a rack; empty = nothing else.
+    /// The failure domain it belongs to, such as a rack; empty = its own.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
 }
 
 impl CollectorClusterConfig {
-    /// A collector with no settings of its own.
+    /// Settings for a collector with nothing configured but etcd.
     pub fn with_etcd(etcd: placement::Config) -> CollectorClusterConfig {
         CollectorClusterConfig { etcd, id: None, address: None, zone: String::new() }
     }

@@ -1,4 +1,4 @@
-//! The TOML file: its shape, and the line of an error in it.
+//! The TOML file: its structure, and which line an error is in.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(super) struct StoreTable {
 }
 
 impl StoreTable {
-    /// The store. How many replicas counters have is part of their layout.
+    /// The store. For counters, the number of replicas is part of the layout.
     fn into_spec(mut self) -> StoreSpec {
         if let (StoreKind::KeyIncrement { replicas, .. }, Some(of_table)) =
             (&mut self.spec.kind, self.replicas)
@@ -67,16 +67,16 @@ pub(super) struct CollectorSection {
     pub(super) names: Option<PathBuf>,
 }
 
-/// The stores of [`EXAMPLE`]: one of each kind, some tens of megabytes in all, and the small ones that the translator's
-/// rules for INT and host traces write.
+/// The stores of [`EXAMPLE`]: one of each kind, some tens of megabytes in all, and the small ones written by
+/// the translator's rules for INT and host traces.
 pub fn default_stores() -> Vec<StoreSpec> {
     let file: CollectorConfigFile = toml::from_str(EXAMPLE).expect("the example is a configuration");
     file.store.into_iter().flatten().map(StoreTable::into_spec).collect()
 }
 
 impl Config {
-    /// Reads and checks a file. Whether the gRPC address is safe is left to [`Config::validate`], because flags may
-    /// still change it. Also returns where the keys are.
+    /// Reads and checks a file. Leaves it to [`Config::validate`] to check whether the gRPC address is safe,
+    /// because flags may still change it. Also returns where in the file the keys are.
     pub fn load(path: &Path) -> Result<(Self, KeyPositions), ConfigError> {
         Self::parse_toml(&config_file::read(path, "the configuration")?, path)
     }
@@ -141,7 +141,7 @@ fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
         }
         config.stores = stores;
     }
-    // A flag may still override the address, so it is checked later.
+    // A flag may still override the addresses, so they are checked later.
     let listen = std::mem::replace(&mut config.listen, super::DEFAULT_LISTEN);
     let web = std::mem::take(&mut config.web.listen);
     config.validate()?;
@@ -149,7 +149,7 @@ fn config_from_file(file: CollectorConfigFile) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-/// An error of a store, as one of the table of this index.
+/// Places an error of a store in the table with this index.
 fn at_table_index(error: ConfigError, index: usize) -> ConfigError {
     let key = error.config_key().replacen("store", &format!("store[{index}]"), 1);
     error.with_key(key)
@@ -184,11 +184,11 @@ mod tests {
 
     #[test]
     fn every_commented_key_of_the_example_is_known() {
-        // Lines that look like keys give a valid file when uncommented.
+        // Uncommenting the lines that look like keys gives a valid file.
         let text: String =
             EXAMPLE.lines().map(|l| l.strip_prefix("#! ").unwrap_or(l).to_owned() + "\n").collect();
         assert_ne!(text, EXAMPLE);
-        // An Ethernet address requires raw frames.
+        // Setting an Ethernet address requires raw frames.
         let text = text.replace("link = \"udp\"", "link = \"packet:eth0\"");
         let (config, _) = Config::parse_toml(&text, Path::new("x")).unwrap();
         assert!(config.tls.is_some());

@@ -1,4 +1,4 @@
-//! What is kept of stores with epochs.
+//! What is kept of stores that have epochs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,37 +10,37 @@ use dta_proto::telemetry::KEEP_ALIVE_SECONDS;
 use super::{Config, ConfigError};
 use crate::epochs::Coarse;
 
-/// The shortest epoch: translators move to other memory with their renewals, one in a second.
+/// The shortest epoch: translators move to new memory when they renew, which is once a second.
 const SHORTEST: Duration = Duration::from_secs(2);
 
 dta_files::config_table! {
     /// Table `[history]`.
     #[derive(Eq)]
     pub struct HistoryConfig {
-        /// Folder with a table for each store that has epochs; unset, [`HistoryConfig::directory`].
+        /// Folder with a table for each store that has epochs; by default [`HistoryConfig::directory`].
         #[serde(skip_serializing_if = "Option::is_none")]
         pub directory: Option<PathBuf> = None;
-        /// Place in object storage that has a copy of all tables, `s3://BUCKET/PREFIX`, for this collector alone.
+        /// Place in object storage for a copy of all tables, `s3://BUCKET/PREFIX`, used by this collector alone.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub url: Option<String> = None;
-        /// Epochs that ended longer ago are removed.
+        /// Epochs that ended longer ago than this are removed.
         #[serde(with = "dta_files::span")]
         pub keep: Duration = Duration::from_secs(7 * 86_400);
-        /// Bound of the data files of all stores together, in bytes: beyond it, the oldest epochs of the largest table are removed.
+        /// Bytes that all stores' data files may take together; beyond that, the largest table loses its oldest epochs.
         #[serde(with = "dta_files::size")]
         pub keep_bytes: u64 = 20 << 30;
-        /// How long a value counts for keys that were not reported again, from the end of the epoch that has it.
+        /// How long a value still counts for a key that was not reported again, from the end of the epoch that has it.
         #[serde(with = "dta_files::span")]
         pub look_back: Duration = Duration::from_secs(10 * KEEP_ALIVE_SECONDS);
-        /// What becomes of old epochs.
+        /// How old epochs are thinned out.
         pub coarse: Coarse = Coarse { after: Duration::from_secs(86_400), every: Duration::from_secs(3600) };
-        /// A database of ClickHouse that gets the rows of all tables.
+        /// A ClickHouse database that gets the rows of all tables.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub clickhouse: Option<ClickHouse> = None;
     }
 }
 
-/// The variable with the password of ClickHouse's user if no file has it.
+/// The variable that holds the password of ClickHouse's user if no file does.
 const SECRET_VARIABLE: &str = "DTA_HISTORY_CLICKHOUSE_SECRET";
 
 dta_files::config_table! {
@@ -51,13 +51,13 @@ dta_files::config_table! {
         pub url: String = "http://127.0.0.1:8123".into();
         /// The database, which must exist.
         pub database: String = "default".into();
-        /// The user; unset, the server's default user.
+        /// The user; by default the server's default user.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub user: Option<String> = None;
-        /// File with the user's password in its first line; unset, the variable `DTA_HISTORY_CLICKHOUSE_SECRET`, or no password.
+        /// File whose first line is the user's password; by default `$DTA_HISTORY_CLICKHOUSE_SECRET`, or no password.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub secret_file: Option<PathBuf> = None;
-        /// CAs of the server's certificate (PEM); unset, those that browsers trust.
+        /// CAs of the server's certificate (PEM); if unset, those that browsers trust.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub ca: Option<PathBuf> = None;
     }
@@ -83,7 +83,7 @@ impl ClickHouse {
 }
 
 impl HistoryConfig {
-    /// Where the tables are: what is configured, or `history` in the folder of what the collector `name` keeps.
+    /// Where the tables are: the configured folder, or else `history` in the state folder of the collector `name`.
     pub fn directory(&self, name: &str) -> PathBuf {
         let folder = || dta_files::state_directory(&format!("history-{name}"));
         self.directory.clone().unwrap_or_else(folder)
@@ -100,7 +100,7 @@ impl HistoryConfig {
 }
 
 impl Config {
-    /// The ClickHouse that gets the rows of histories. Reads the password and certificate authorities; makes no connection.
+    /// The ClickHouse server that gets the rows of histories. Reads the password and the CAs; does not connect.
     pub fn clickhouse(&self) -> anyhow::Result<Option<ClickHouseServer>> {
         let Some(ClickHouse { url, database, user, secret_file, ca }) = &self.history.clickhouse else {
             return Ok(None);
@@ -119,7 +119,6 @@ impl Config {
     }
 }
 
-/// Checks the length of a store's epochs.
 pub(super) fn check_epoch(every: Duration) -> Result<(), ConfigError> {
     if every < SHORTEST {
         return Err(ConfigError::invalid_quoted("store.epoch", format!("{every:?}"), "at least 2 seconds"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ConfigError;
 
-/// Threads that read memory for calls. Sessions have their own.
+/// Threads that read memory for calls. Sessions have threads of their own.
 const THREADS: usize = 8;
 
 dta_files::config_table! {
@@ -17,13 +17,13 @@ dta_files::config_table! {
         pub connections_per_address: usize = 256, in 1..=1_000_000;
         /// Seconds that a new connection may take for TLS and the first bytes of HTTP/2.
         pub handshake_seconds: u32 = 10, in 1..=1_000_000;
-        /// Simultaneous calls, including those whose answer has not been read; others wait.
+        /// Concurrent calls, including those whose answer has not been read yet; others wait.
         pub calls: usize = 64, in 1..=1_000_000;
-        /// The same for one caller.
+        /// Concurrent calls of one caller.
         pub calls_per_caller: usize = 16, in 1..=1_000_000;
-        /// Seconds that a call may take, waiting included; and then those in which its answer must be read.
+        /// Seconds that a call may take, including waiting; its answer must then be read within the same time.
         pub call_seconds: u32 = 30, in 1..=1_000_000;
-        /// Lists followed (`tail`) at a time.
+        /// Lists that may be followed (`tail`) at a time.
         pub tails: usize = 1024, in 1..=1_000_000;
         /// Lists that one caller may follow at a time.
         pub tails_per_caller: usize = 128, in 1..=1_000_000;
@@ -42,7 +42,7 @@ impl CollectorLimits {
         }
     }
 
-    /// As the gRPC listener takes them.
+    /// In the form the gRPC listener takes.
     pub(crate) fn of_connections(&self) -> dta_rpc::transport::ServerLimits {
         dta_rpc::transport::ServerLimits {
             connections: self.connections,

@@ -13,21 +13,21 @@ dta_files::config_table! {
     /// Table `[metrics]`.
     #[derive(Eq)]
     pub struct CollectorMetricsConfig {
-        /// Where metrics are scraped, over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
+        /// Where metrics are scraped over HTTP: `auto` is 127.0.0.1:40052 if that port is free.
         pub listen: Address = Address::Auto;
         /// Naming scheme of INT telemetry.
         pub telemetry: Telemetry = Telemetry::As(Schema::Tags);
-        /// Whether names of switches, ports and drop reasons are labels next to their numbers (schema `tags`).
+        /// Whether the names of switches, ports and drop reasons are added as labels to their numbers (schema `tags`).
         pub names: bool = true;
-        /// The append store with the events.
+        /// The append store that holds the events.
         pub store: String = DEFAULT_STORE.into();
-        /// Most series of each family of telemetry.
+        /// Most series in each family of telemetry.
         pub series: usize = GaugeLimits::default().series;
         /// Seconds without news after which a telemetry series is dropped.
         pub keep_seconds: u32 = GaugeLimits::default().keep_seconds;
         /// Whether flow records are summed by exporter, interface and protocol.
         pub traffic: bool = true;
-        /// How many of the largest flows of the last minute are metrics.
+        /// How many of the last minute's largest flows become metrics.
         pub largest_flows: usize = 10;
     }
 }
@@ -36,7 +36,7 @@ dta_files::config_table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Telemetry {
     Off,
-    /// Named as in this schema.
+    /// As in this schema.
     As(Schema),
 }
 

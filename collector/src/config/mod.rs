@@ -40,8 +40,8 @@ pub use limits::CollectorLimits;
 pub use metrics::{CollectorMetricsConfig, Telemetry};
 pub use web::CollectorWebConfig;
 
-/// The commented file with the defaults that `dta-collector config --example` prints. Lines that begin with `#!` are settings
-/// without a default.
+/// The commented file of defaults that `dta-collector config --example` prints. Lines beginning with `#!` are
+/// settings without a default.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// Where gRPC listens by default.
@@ -53,7 +53,7 @@ pub struct Config {
     pub name: String,
     /// Address of the gRPC service; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Serve gRPC without TLS on an address that is not loopback.
+    /// Whether to serve gRPC without TLS on an address that is not loopback.
     pub insecure: bool,
     pub memory: MemoryBacking,
     /// `soft`, or the name of an RDMA device.
@@ -77,16 +77,16 @@ pub struct Config {
     pub export: dta_export::config::Config,
     /// What is kept of stores with epochs.
     pub history: HistoryConfig,
-    /// Rules that are evaluated on what comes.
+    /// Rules to evaluate on incoming telemetry.
     pub alerts: AlertsConfig,
-    /// The cluster that it joins.
+    /// The cluster to join.
     pub cluster: Option<CollectorClusterConfig>,
     /// Stores, in the order of the file; ids and names are unique.
     pub stores: Vec<StoreSpec>,
-    /// How long an epoch is, of the stores that have epochs, by name.
+    /// Epoch length by store name, for stores that have epochs.
     pub epochs: BTreeMap<String, Duration>,
-    /// How many collectors are to have each key, of the stores of which more than one is, by name. The copies of a key-write
-    /// store are spread over them; as many collectors as there are copies, at most.
+    /// How many collectors hold each key, by store name, for stores where that is more than one. The copies
+    /// in a key-write store are spread over as many collectors as there are copies.
     pub replicas: BTreeMap<String, u8>,
 }
 
@@ -103,9 +103,9 @@ dta_files::config_table! {
         /// Faults on the frames that the NIC sends (ACK and NAK), for testbeds.
         pub faults: Faults = Faults::NONE;
         pub fault_seed: u64 = 0;
-        /// Whether translators of this host are offered a ring of frames in shared memory.
+        /// Whether translators on this host are offered a ring of frames in shared memory.
         pub ring: RingUse = RingUse::Auto;
-        /// Whether frames are taken, and answers sent, in runs; frames may then have any IPv4 id of a run (UDP link only).
+        /// Whether frames come in, and answers go out, in runs; frames may then have any IPv4 id of a run (UDP link only).
         pub runs: bool = true;
         /// Threads that execute frames; each queue pair belongs to one (UDP link only).
         pub threads: usize = 1;
@@ -149,12 +149,12 @@ dta_proto::serde_as_text!(SoftLink);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Verbs {
-    /// Port, from 1; if unset, the first that is up and has a usable GID.
+    /// Port, from 1; by default the first that is up and has a usable GID.
     pub port: Option<u8>,
-    /// Address that translators send to, which selects the GID. If unset, the NIC chooses (and logs its choice).
+    /// Address that translators send to, which selects the GID. By default the NIC chooses, and logs its choice.
     #[serde(deserialize_with = "dta_files::host::serde::deserialize_some_ip")]
     pub address: Option<IpAddr>,
-    /// Index of the GID; no other is used.
+    /// Index of the GID; no other is tried.
     pub gid_index: Option<u32>,
 }
 
@@ -167,8 +167,8 @@ pub struct CollectorTlsConfig {
     pub key: PathBuf,
     /// CAs whose client certificates are accepted: anyone who opens a session gets keys to memory.
     pub client_ca: PathBuf,
-    /// Names of client certificates that may end sessions opened with another certificate: `DNS:NAME` or `URI:NAME`.
-    /// A bare name with a colon is a URI.
+    /// Client certificates that may end sessions opened with another certificate, by name: `DNS:NAME` or
+    /// `URI:NAME`. A bare name with a colon is a URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operators: Vec<String>,
 }
@@ -202,14 +202,14 @@ impl Default for Config {
     }
 }
 
-/// The memory directory if none is named: in shared memory, so that a restart finds it and no disk wears out.
+/// The default memory directory: in shared memory, so that a restart finds it and no disk wears out.
 pub fn default_directory(name: &str) -> PathBuf {
     PathBuf::from(format!("/dev/shm/dta-{name}"))
 }
 
 impl Config {
-    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that keys to
-    /// memory are not given to anyone who can reach a port.
+    /// Checks what can be checked without touching the machine: names, store descriptions, ids, and that not
+    /// just anyone who can reach a port is given keys to memory.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !name::is_valid_name(&self.name) {
             return Err(ConfigError::invalid_quoted("collector.name", &self.name, name::PLAIN));
@@ -272,7 +272,7 @@ struct UsedStoreNames<'a> {
 }
 
 impl<'a> UsedStoreNames<'a> {
-    /// Checks one store alone and against those added before it.
+    /// Checks one store by itself and against those added before it.
     fn add(&mut self, store: &'a StoreSpec) -> Result<(), ConfigError> {
         let (id, name) = (store.id, &store.name);
         store
@@ -311,7 +311,7 @@ mod tests {
             let ended = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             (ended.tv_sec - begun.tv_sec) as f64 + (ended.tv_nsec - begun.tv_nsec) as f64 / 1e9
         };
-        // CPU time of this thread, whatever else runs; the fastest of three.
+        // CPU time of this thread, independent of other load; the fastest of three runs.
         let best = |stores| (0..3).map(|_| time(stores)).fold(f64::MAX, f64::min);
         let (few, many) = (best(6_000), best(60_000));
         assert!(many < 40.0 * few, "{few} s for a tenth of the stores, {many} s for all");

@@ -1,4 +1,4 @@
-//! How many collectors are to have each key of a store.
+//! How many collectors hold each key of a store.
 
 use dta_proto::buckets::MAX_COPIES;
 use dta_proto::wire::dta::Replicas;
@@ -6,7 +6,7 @@ use dta_proto::wire::dta::Replicas;
 use super::ConfigError;
 use super::file::StoreTable;
 
-/// The number that a store's table asks for; at most so many for a key-write store, whose copies are spread.
+/// The number of collectors that a store's table asks for. The copies of a key-write store are spread over them.
 pub(super) fn table_replicas(table: &StoreTable) -> Result<u8, ConfigError> {
     let fail = |key: &str, value: String, must: &str| {
         Err(ConfigError::invalid_value(format!("store.{key}"), value, must))
@@ -25,7 +25,7 @@ pub(super) fn table_replicas(table: &StoreTable) -> Result<u8, ConfigError> {
             is_spread.to_string(),
             "left out but for key-write; key-increment and postcarding have `replicas`",
         ),
-        // Part of its layout, which is checked as a whole.
+        // Part of the layout, which is checked as a whole.
         (Replicas::Counts, Some(replicas)) => Ok(replicas),
         (Replicas::Whole, Some(replicas)) => {
             if !(1..=MAX_COPIES).contains(&usize::from(replicas)) {

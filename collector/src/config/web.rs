@@ -13,15 +13,15 @@ dta_files::config_table! {
     pub struct CollectorWebConfig {
         /// Where the page is: `auto` is 127.0.0.1:40055 if that port is free.
         pub listen: Address = Address::Auto;
-        /// Names by which browsers reach it, besides addresses and `localhost`.
+        /// Names that browsers may reach it by, besides addresses and `localhost`.
         pub hosts: Vec<String> = Vec::new();
-        /// File whose first line is the token that must be given; beyond loopback, in place of client certificates.
+        /// File whose first line is the token to require; beyond loopback, it replaces client certificates.
         pub token_file: Option<PathBuf> = None;
     }
 }
 
 impl CollectorWebConfig {
-    /// The address, if it is one that others may reach.
+    /// The address, if others can reach it.
     pub(crate) fn exposed_address(&self) -> Option<SocketAddr> {
         match self.listen {
             Address::At(address) if !address.ip().is_loopback() => Some(address),

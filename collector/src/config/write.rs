@@ -8,7 +8,7 @@ use super::file::{CollectorConfigFile, CollectorSection, Span, StoreTable};
 use super::{Config, MemoryBacking};
 
 impl Config {
-    /// The file of this configuration, with every setting that has a value.
+    /// The file for this configuration, with every setting that has a value.
     ///
     /// # Errors
     /// TOML cannot express it: a file name that is not UTF-8.
@@ -40,7 +40,7 @@ impl Config {
         })
     }
 
-    /// The tables of its stores alone, as a file that says nothing of the rest.
+    /// Only the tables of its stores, as a file with no other settings.
     pub fn stores_to_toml(&self) -> Result<String, toml::ser::Error> {
         #[derive(Serialize)]
         struct StoreTables {
@@ -56,7 +56,7 @@ impl Config {
             StoreTable {
                 epoch: self.epochs.get(&spec.name).copied().map(Span),
                 spread_copies: replicas.filter(|_| of == Replicas::Copies).map(|_| true),
-                // Those of counters are in the layout.
+                // For counters, they are in the layout.
                 replicas: replicas.filter(|_| of == Replicas::Whole),
                 spec: spec.clone(),
             }

@@ -140,7 +140,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     }
 }
 
-/// The rules of a configuration, or the default set; and the names of exporters and switches.
+/// The rules of a configuration, or the default set, with the names of exporters and switches.
 fn load_rules(file: Option<&Path>, names: &NamesFlag) -> anyhow::Result<(Vec<Rule>, Arc<Names>)> {
     let Some(file) = file else {
         let names = Arc::new(names.read()?);

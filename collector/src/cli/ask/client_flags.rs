@@ -33,7 +33,7 @@ impl ClientFlags {
         self.output.output == OutputFormat::Wide
     }
 
-    /// Several collectors, or a cluster, for a title; `None` if one is named.
+    /// A title for several collectors or a cluster; `None` for a single collector.
     pub(super) fn collectors_title(&self) -> Option<String> {
         match &self.collector[..] {
             _ if self.cluster.is_given() => Some("cluster".into()),
@@ -42,7 +42,7 @@ impl ClientFlags {
         }
     }
 
-    /// The connection to the only collector, for commands about a single one.
+    /// The options of the only collector, for commands about a single one.
     pub(super) fn client_options(&self) -> anyhow::Result<ClientOptions> {
         if self.cluster.is_given() {
             let which = "this command asks one collector: name one of the cluster with --collector";
@@ -65,7 +65,7 @@ impl ClientFlags {
         Ok(RemoteCollector::connect(&self.client_options()?).await?)
     }
 
-    /// All named collectors, or those of the cluster, one by one.
+    /// Connects to each named collector, or to each of the cluster.
     pub(super) async fn connect_each(&self) -> anyhow::Result<Vec<RemoteCollector>> {
         let addresses = match self.cluster.etcd_config()? {
             Some(cluster) => {
@@ -83,8 +83,8 @@ impl ClientFlags {
         Ok(clients)
     }
 
-    /// All named collectors, or those of the cluster as they come and go, asked as one. Of several, one that is down is
-    /// missed by what it has alone.
+    /// All named collectors, or those of the cluster as they come and go, queried as one. If one of several
+    /// is down, only what it alone has is missing.
     pub(super) async fn connect_all(&self) -> anyhow::Result<Spread> {
         if let Some(cluster) = self.cluster.etcd_config()? {
             return self.follow_cluster(cluster).await;
@@ -105,7 +105,7 @@ impl ClientFlags {
     }
 
     async fn follow_cluster(&self, cluster: dta_cluster::Config) -> anyhow::Result<Spread> {
-        // Asked first, so that a cluster that cannot be reached is reported at once.
+        // Read first, so that an unreachable cluster is reported at once.
         let spread = Spread::new(self.cluster_members(&dta_cluster::read(&cluster).await?, &[])?);
         let mut views = dta_cluster::follow_cluster(cluster)?;
         let (flags, followed) = (self.clone(), spread.clone());
@@ -121,7 +121,7 @@ impl ClientFlags {
         Ok(spread)
     }
 
-    /// The collectors of a view; connections that there were before are kept.
+    /// The collectors of a view; existing connections are kept.
     fn cluster_members(
         &self,
         view: &View,

@@ -20,10 +20,10 @@ impl ClusterFlag {
         self.cluster.is_some()
     }
 
-    /// How its etcd is reached.
+    /// How to reach its etcd.
     ///
     /// # Errors
-    /// What is named is neither a URL nor a file.
+    /// The value is neither a URL nor a readable file.
     pub(super) fn etcd_config(&self) -> anyhow::Result<Option<Config>> {
         let read = |named: &String| match named.contains("://") {
             true => named.parse::<Config>().map_err(dta_cli::misuse_error),
@@ -36,7 +36,7 @@ impl ClusterFlag {
         self.cluster.as_ref().map(read).transpose()
     }
 
-    /// The same for commands that are about a cluster.
+    /// Like [`ClusterFlag::etcd_config`], for commands that need a cluster.
     pub(super) fn required_config(&self) -> anyhow::Result<Config> {
         let missing = || dta_cli::misuse_error(anyhow::anyhow!("name the cluster with --cluster"));
         self.etcd_config()?.ok_or_else(missing)

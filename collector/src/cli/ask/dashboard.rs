@@ -53,8 +53,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             }
             (None, None) => {
                 let options = args.client.client_options()?;
-                // Lazy, so that the dashboard survives a restart of the collector; but one that was never there is
-                // reported at once.
+                // Lazy, so that the dashboard survives a restart of the collector; but if it was never there,
+                // that is reported at once.
                 RemoteCollector::connect(&options).await?;
                 DataSource::from_collector(RemoteCollector::connect_lazy(&options)?, &options.address)
             }

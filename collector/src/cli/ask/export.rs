@@ -148,7 +148,7 @@ impl Args {
         if let Some(influx) = &mut config.influx {
             let Influx { url, database, user, org, bucket, secret_file, ca, schema, spool, .. } = influx;
             *url = self.influx.clone().unwrap_or_else(|| url.clone());
-            // A server has one version: flags of one replace those of the other.
+            // A server has one version, so flags of one version replace settings of the other.
             if self.database.is_some() {
                 (*org, *bucket) = (None, None);
             } else if self.org.is_some() || self.bucket.is_some() {
@@ -201,7 +201,7 @@ impl Args {
         Ok((config, metrics, names))
     }
 
-    /// Where to begin without an earlier run: a terminal wants what is new, a database what there is.
+    /// Where to begin without an earlier run: a terminal wants what is new, a database everything there is.
     fn starting_point(&self, config: &Config) -> Begin {
         let prints = config.json.as_ref().is_some_and(|json| json.file.as_os_str() == "-");
         if prints
@@ -252,7 +252,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     Ok(CommandStatus::Done)
 }
 
-/// What makes pages of the collector's metrics, with telemetry if `metrics` wants it.
+/// Builds pages of the collector's metrics, with telemetry if `metrics` asks for it.
 fn metric_pages(ask: &Arc<dyn Ask>, metrics: Option<&CollectorMetricsConfig>, names: &Arc<Names>) -> Pages {
     let telemetry = metrics.and_then(|metrics| {
         let Telemetry::As(schema) = metrics.telemetry else { return None };

@@ -63,7 +63,7 @@ fn render_table(epochs: &[Epoch]) -> String {
     }
     let mut table = TextTable::new(&header, &[5, 6]);
     let dash = || "-".to_owned();
-    // When the next epoch of each collector began.
+    // When each collector's next epoch began.
     let mut next: BTreeMap<&str, u64> = BTreeMap::new();
     for epoch in epochs {
         let shown = EpochSummary::from(epoch);

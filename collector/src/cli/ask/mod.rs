@@ -1,5 +1,5 @@
-//! The commands that ask a running collector, or what it left in memory: behind the feature `ask`, for a program that only
-//! serves needs none of them.
+//! The commands that ask a running collector, or read what it left in memory. They are behind the feature
+//! `ask`, as a program that only serves needs none of them.
 
 mod alerts;
 mod client_flags;
@@ -66,7 +66,7 @@ pub(super) enum Command {
     Mcp(web::AgentArgs),
 }
 
-/// What flags ask about: a span, or a moment, which is a span of a millisecond; `None` = now.
+/// The span that flags ask about, a moment being a span of a millisecond; `None` = now.
 fn asked_span(at: Option<u64>, since: Option<u64>, until: Option<u64>) -> Option<Span> {
     let since = since.or(at)?;
     Some(Span { since, until: at.map(|at| at + 1).or(until).unwrap_or_default() })
@@ -94,7 +94,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<CommandStatus> {
     }
 }
 
-/// The status of a failed question: a store that does not exist is a usage error.
+/// Turns the error of a question into a status: a store that does not exist is a usage error.
 fn int_error(error: IntError) -> anyhow::Error {
     match error {
         IntError::Client(error) => error.into(),
@@ -103,7 +103,7 @@ fn int_error(error: IntError) -> anyhow::Error {
     }
 }
 
-/// Waits for the interval of `--watch`. `false` if nothing is to be shown again: without `--watch`, and after Ctrl-C.
+/// Waits for the interval of `--watch`. Returns `false` to stop: without `--watch`, and after Ctrl-C.
 async fn is_time_again(watch: Option<u64>) -> bool {
     let Some(seconds) = watch else { return false };
     tokio::select! {
@@ -112,7 +112,7 @@ async fn is_time_again(watch: Option<u64>) -> bool {
     }
 }
 
-/// Prints what `--watch` repeats. A terminal shows only the last, as `watch` does; elsewhere they follow one another.
+/// Prints what `--watch` repeats. A terminal shows only the latest, as `watch` does; elsewhere all are printed.
 fn show_again(watch: Option<u64>, text: impl std::fmt::Display) -> anyhow::Result<()> {
     let is_apart = watch.is_some() && !dta_cli::terminal::clear_screen()?;
     Ok(dta_cli::print_line(format_args!("{text}{}", if is_apart { "\n" } else { "" }))?)
@@ -123,12 +123,12 @@ fn print_json(watch: Option<u64>, document: &impl serde::Serialize) -> anyhow::R
     if watch.is_some() { output::json_line(document) } else { output::print_json(document) }
 }
 
-/// Runs a client command: a few messages need no thread but this one.
+/// Runs a client command on this thread: a few messages need no other.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
-/// The stores of the collectors that answer, one of each name.
+/// The stores of the collectors that answer, each name once.
 async fn store_specs(ask: &Spread) -> Result<Vec<StoreSpec>, ClientError> {
     let stores = ask.placement_that_answers().await?.stores;
     Ok(stores.into_iter().filter_map(|place| StoreSpec::try_from(&place.store?).ok()).collect())

@@ -1,4 +1,4 @@
-//! `dta-collector stats --at` and `--since`: what became of the reports of past epochs.
+//! `dta-collector stats --at` and `--since`: what happened to the reports of past epochs.
 
 use dta_cli::CommandStatus;
 use dta_cli::number::{format_count, format_grouped, format_percent};
@@ -66,7 +66,7 @@ fn describe_epochs(of: &OfStore) -> String {
     }
 }
 
-/// What is not known, a line each.
+/// What is unknown, one line each.
 fn not_known(then: &PastWaterfall) -> Vec<String> {
     let mut lines = Vec::new();
     for of in &then.stores {

@@ -67,7 +67,7 @@ struct Drain {
 #[derive(Serialize)]
 struct PlacementOverview<'a> {
     version: u64,
-    /// By id. One that is gone, and still has something, has no collector.
+    /// By id. If one is gone but still holds something, its `collector` is `None`.
     collectors: BTreeMap<&'a str, CollectorHoldings<'a>>,
 }
 
@@ -75,7 +75,7 @@ struct PlacementOverview<'a> {
 struct CollectorHoldings<'a> {
     collector: Option<&'a CollectorRecord>,
     drained: bool,
-    /// By copy, of the keys' 256 buckets.
+    /// For each copy, its share of the keys' 256 buckets.
     buckets: Vec<String>,
     lists: &'a [dta_proto::list_range::ListRange],
 }
@@ -91,7 +91,7 @@ struct Drained {
 #[derive(Serialize)]
 struct Rebalanced {
     version: u64,
-    /// Copies of buckets that moved.
+    /// How many copies of buckets moved.
     moved: usize,
 }
 

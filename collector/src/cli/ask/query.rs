@@ -130,12 +130,12 @@ impl KeyQueryArgs {
         parse_arguments(&self.keys, "keys")
     }
 
-    /// Whom it asks, about the moment that was named.
+    /// Connects to the collectors, to ask about the given moment.
     pub(super) async fn connect_at_moment(&self) -> anyhow::Result<Spread> {
         Ok(self.client.connect_all().await?.at_moment(self.at.unwrap_or_default().into()))
     }
 
-    /// What the store says of the keys.
+    /// Asks the store about the keys.
     fn query_answers<A>(&self, keys: &[NamedKey], kind: QuestionKind) -> anyhow::Result<AnsweredKeys<A>>
     where
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
@@ -168,20 +168,20 @@ impl KeyQueryArgs {
     }
 }
 
-/// What is known of keys, and what is not.
+/// What is known about keys, and which ones have no answer.
 struct AnsweredKeys<A> {
     answers: Vec<(NamedKey, A, Option<Epoch>)>,
-    /// Keys that only collectors have that do not answer, and what became of the first of these.
+    /// Keys held only by collectors that do not answer, and the error of the first of these.
     unanswered: Vec<NamedKey>,
     reason: Option<ClientError>,
 }
 
 impl<A> AnsweredKeys<A> {
-    /// Says for people which epochs answered, and fails if keys are unanswered; else returns `all_there`.
+    /// Prints for people which epochs answered, and fails if keys are unanswered; otherwise returns `all_there`.
     fn finish(self, what: &KeyQueryArgs, all_there: bool) -> anyhow::Result<bool> {
         let mut epochs: Vec<&Epoch> = self.answers.iter().filter_map(|(.., epoch)| epoch.as_ref()).collect();
         epochs.dedup();
-        // Who asks about now knows that it is the open one.
+        // Whoever asks about now knows that it is the open one.
         if what.at.is_some() && !what.client.output.is_json() {
             epochs.into_iter().try_for_each(|of| {
                 dta_cli::print_line(format!("of {}", EpochSummary::from(of).describe()))
@@ -197,11 +197,11 @@ impl<A> AnsweredKeys<A> {
     }
 }
 
-/// Unanswered keys that are named.
+/// How many unanswered keys are named.
 const NAMED: usize = 10;
 
-/// The number of the epoch that a sketch is asked about, if none was named: at a moment, that of the moment; else the
-/// newest one that is complete.
+/// The sketch epoch to ask about if none was named: with a moment, the epoch of that moment; otherwise the
+/// newest complete one.
 async fn sketch_epoch(what: &KeyQueryArgs) -> anyhow::Result<u32> {
     let ask = what.client.connect_all().await?;
     if let Some(at) = what.at {
@@ -209,9 +209,9 @@ async fn sketch_epoch(what: &KeyQueryArgs) -> anyhow::Result<u32> {
         let request = EpochsRequest { store, since: at, until: at + 1, most: 1 };
         match ask.fetch_epochs(request).await?.epochs.first() {
             Some(Epoch { sketch: Some(epoch), .. }) => return Ok(*epoch),
-            // It is in no epoch that is kept, which the question's answer says.
+            // No kept epoch covers the moment, as the answer to the question will say.
             None => return Ok(0),
-            // It is still merged.
+            // It is still being merged.
             Some(_) => {}
         }
     }
@@ -275,7 +275,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             }
             let known =
                 what.query_answers::<CounterAnswer>(&what.parse_keys()?, QuestionKind::KeyIncrement)?;
-            // What is lacking is known of now.
+            // What is lacking is known only for now.
             let lacks = match what.at {
                 None => Some(super::block_on(async {
                     Ok(fetch_missing_counts(&what.connect_at_moment().await?, &what.store).await?)
@@ -365,7 +365,7 @@ fn print_answers<T: Serialize>(
     Ok(answers.iter().all(is_there))
 }
 
-/// The arguments; `-` stands for the lines of standard input.
+/// Parses the arguments; `-` stands for the lines of standard input.
 pub(super) fn parse_arguments<T: FromStr>(texts: &[String], what: &str) -> anyhow::Result<Vec<T>>
 where
     T::Err: Into<anyhow::Error>,
@@ -420,7 +420,7 @@ fn path_row(p: &PathResult) -> Vec<String> {
     cells.concat()
 }
 
-/// The hops, and how many of them are known.
+/// The hops as cells, and how many of them are known.
 fn hop_cells(route: &PathHops) -> Vec<String> {
     let hop = |hop: &Option<u32>| hop.map_or_else(|| "?".to_owned(), |hop| hop.to_string());
     let hops: Vec<String> = route.hops.iter().map(hop).collect();
@@ -430,7 +430,7 @@ fn hop_cells(route: &PathHops) -> Vec<String> {
     vec![hops.join(" \u{2192} "), of]
 }
 
-/// When an answer was reported that an earlier epoch has.
+/// When an answer from an earlier epoch was reported.
 fn describe_earlier(earlier: Option<&EarlierSummary>) -> String {
     earlier.map_or_else(String::new, |earlier| format!("; {}", earlier.describe()))
 }

@@ -32,11 +32,11 @@ impl SpanFlags {
 /// A span of time in which a key had one value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ValueChange<T> {
-    /// When the first epoch began that has it.
+    /// When the first epoch with this value began.
     from: String,
-    /// When the first epoch began that has something else; `null` = it goes on.
+    /// When the first epoch with another value began; `null` = the value still holds.
     to: Option<String>,
-    /// Whether anything of the span is kept.
+    /// Whether anything of this span is kept.
     kept: bool,
     /// `null` = absent, or nothing is kept.
     value: Option<T>,
@@ -48,7 +48,7 @@ struct OfKey<T> {
     changes: Vec<ValueChange<T>>,
 }
 
-/// Asks, and prints what `value` says of each answer; `None` = absent. `row` has its cells for people.
+/// Asks, and prints `value` of each answer (`None` = absent). `row` makes its cells for people.
 pub(super) fn run<A, T>(
     what: &KeyQueryArgs,
     span: Span,
@@ -101,7 +101,7 @@ where
     Ok(if shown.iter().all(is_there) { CommandStatus::Done } else { CommandStatus::Absent })
 }
 
-/// What a key had in epochs, the oldest first, without those that repeat the one before.
+/// What a key had in epochs, oldest first, without epochs that repeat the previous value.
 fn value_changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: Span) -> Vec<ValueChange<T>> {
     // A moment, whether something of it is kept, and the value.
     let mut all: Vec<(u64, bool, Option<T>)> = Vec::new();
@@ -110,7 +110,7 @@ fn value_changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: 
             all.push((from, kept, value));
         }
     };
-    // Up to where epochs are known; `None` = the open one is the last.
+    // The end of what is known from epochs; `None` = the last one is open.
     let mut end = Some(span.since);
     for (epoch, value) in of_epochs {
         if let Some(end) = end.filter(|end| *end < epoch.opened) {
@@ -132,7 +132,7 @@ fn value_changes<T: Clone + PartialEq>(of_epochs: &[(&Epoch, Option<T>)], span: 
 mod tests {
     use super::*;
 
-    /// Epochs of a second each from these moments on; the last one is open if `open` says so.
+    /// Epochs of one second, beginning at these moments; the last one is open if `open` is true.
     fn lines(
         of: &[(u64, Option<u8>)],
         open: bool,
@@ -166,7 +166,7 @@ mod tests {
             line("05.000", true, Some(2)),
         ];
         assert_eq!(lines(&of, true, 1500, 0), whole);
-        // The oldest is gone, one in the middle too, and the collector was down at the end.
+        // The oldest is gone and one in the middle is, too; the collector was down at the end.
         let of = [(2000, Some(1)), (4000, Some(1))];
         let with_gaps = [
             line("01.500", false, None),

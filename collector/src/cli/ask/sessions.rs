@@ -67,7 +67,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
 
 fn print_sessions(client: &ClientFlags) -> anyhow::Result<()> {
     let found = super::block_on(async { Ok(fetch_session_rows(&client.connect_all().await?).await?) })?;
-    // One that answers is enough; the others are reported.
+    // One answer is enough; collectors without one are reported.
     for (address, error) in &found.unreachable {
         let text = format!("dta-collector: the collector at {address} does not answer: {error}");
         eprintln!("{}", dta_cli::terminal::for_stderr(&text));

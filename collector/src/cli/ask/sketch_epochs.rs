@@ -13,13 +13,13 @@ use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, Spread};
 use serde::Serialize;
 
-/// How much of an epoch is there.
+/// How much of an epoch has been merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct SketchEpoch {
     pub(super) epoch: u32,
     /// Whether every column has been merged from all reporters.
     complete: bool,
-    /// Columns in use, those merged from all reporters, and columns of the store.
+    /// Columns in use, columns merged from all reporters, and columns in the store.
     columns: u64,
     complete_columns: u64,
     of: u64,
@@ -38,7 +38,7 @@ pub(super) async fn query_epochs(
     let len = column_len(rows);
     let total = u64::from(epochs) * u64::from(columns) * len;
     let mut found = ColumnsByEpoch::default();
-    // If several collectors share the store, each column is at one of them.
+    // If several collectors share the store, each column is on one of them.
     for member in members {
         let mut offset = 0;
         while offset < total {
@@ -87,7 +87,7 @@ pub(super) async fn sketch_store(ask: &Spread, name: &str) -> anyhow::Result<Sto
     }
 }
 
-/// Columns by epoch: those in use, and those that are complete.
+/// Columns by epoch: how many are in use, and how many are complete.
 #[derive(Default)]
 struct ColumnsByEpoch(BTreeMap<u32, (u64, u64)>);
 

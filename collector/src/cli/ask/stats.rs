@@ -68,7 +68,7 @@ fn print_nodes(args: &Args, nodes: &[waterfall::WaterfallNode], rates: &Rates) -
         let document = StatisticsDocument::from_nodes(nodes);
         return super::print_json(args.watch, &document);
     }
-    // Rates exist from the second reading on. An empty column would be in the way on a terminal.
+    // Rates exist only from the second reading on. An empty column would be in the way on a terminal.
     let columns = if args.watch.is_some() { 5 } else { 4 };
     let mut table = TextTable::new(&["node", "", "count", "share", "per second"][..columns], &[2, 3, 4]);
     for row in waterfall::waterfall_rows(nodes, rates, args.all) {

@@ -70,17 +70,17 @@ struct TailEntriesArgs {
     client: ClientFlags,
 }
 
-/// What is said of a list that is followed, and not of a past one.
+/// Flags that apply only to a list that is followed, not to a past one.
 const FOLLOWING: [&str; 3] = ["from_start", "from_sequence", "once"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum TailLine {
     Entry(String),
-    /// What follows is of this epoch.
+    /// The following lines are of this epoch.
     Epoch(EpochSummary),
     NotKept(NotKept),
-    /// Batches of the open epoch that are in the ring no more.
+    /// Batches of the open epoch that are no longer in the ring.
     NotWritten(u64),
     Overwritten(u64),
     Missing(u64),
@@ -118,14 +118,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     Ok(CommandStatus::Done)
 }
 
-/// Passes on the lines of past epochs. Says whether there were entries.
+/// Passes on the lines of past epochs. Returns whether there were entries.
 async fn of_epochs(
     mut entries: TailMessages,
     since: u64,
     until: u64,
     mut each: impl FnMut(TailLine) -> anyhow::Result<()>,
 ) -> anyhow::Result<CommandStatus> {
-    // The epoch that is being read, and whether it has been named.
+    // The epoch being read, and whether it has been named.
     let (mut of, mut named, mut known, mut status) =
         (Epoch::default(), true, EpochCoverage(since), CommandStatus::Absent);
     while let Some(mut message) = entries.next_message().await? {
@@ -149,7 +149,7 @@ async fn of_epochs(
             each(line)?;
         }
     }
-    // An epoch without entries is named if it is all that there is.
+    // Name an epoch without entries if it is all there is.
     if !named && status == CommandStatus::Absent {
         each(TailLine::Epoch(EpochSummary::from(&of)))?;
     }
@@ -160,7 +160,7 @@ async fn of_epochs(
 }
 
 fn message_lines(message: TailResponse) -> impl Iterator<Item = TailLine> {
-    // What was skipped lies before what was read.
+    // What was skipped precedes what was read.
     let gaps = [
         TailLine::Overwritten(message.overwritten_batches),
         TailLine::Missing(message.missing_batches),
@@ -210,7 +210,7 @@ mod tests {
         TailResponse { entries, overwritten_batches, missing_batches, ..TailResponse::default() }
     }
 
-    /// The lines in short, and whether there were entries.
+    /// The lines in short form, and whether there were entries.
     async fn short_lines(
         messages: Vec<TailResponse>,
         since: u64,
@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test]
     async fn past_entries_come_by_epoch_and_what_is_not_kept_not_written_or_absent_is_distinguished() {
-        // Nothing before second 2 and from 4 to 5; the second epoch has no entries.
+        // Nothing is kept before second 2 and from 4 to 5; the second epoch has no entries.
         let messages = vec![
             epoch(2000, 3000),
             news(b"ab", 0, 1),
@@ -257,7 +257,7 @@ mod tests {
         ];
         let whole = (lines.map(str::to_owned).to_vec(), CommandStatus::Done);
         assert_eq!(short_lines(messages.clone(), 1000, 0).await, whole);
-        // From within an epoch.
+        // Starting within an epoch.
         assert_eq!(short_lines(messages, 2500, 9000).await.0, lines[1..]);
         let absent = short_lines(vec![epoch(3000, 4000)], 3100, 3101).await;
         assert_eq!(absent, (vec!["epoch 03".to_owned()], CommandStatus::Absent));

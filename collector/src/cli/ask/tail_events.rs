@@ -67,7 +67,7 @@ pub(super) struct TailEventsArgs {
     client: ClientFlags,
 }
 
-/// What is said of lists that are followed, and not of past ones.
+/// Flags that apply only to lists that are followed, not to past ones.
 const FOLLOWING: [&str; 3] = ["from_start", "number", "once"];
 
 pub(super) fn run(what: TailEventsArgs) -> anyhow::Result<CommandStatus> {
@@ -80,7 +80,7 @@ pub(super) fn run(what: TailEventsArgs) -> anyhow::Result<CommandStatus> {
         let ask: Arc<dyn Ask> = Arc::new(what.client.connect_all().await?);
         if let Some(span) = super::asked_span(what.at, what.since, what.until) {
             let has_events = match reader.read_epoch_events(&ask, span, each).await {
-                // Without epochs, events have their own times.
+                // Without epochs, events carry their own times.
                 Err(error) if what.since.is_some() && is_without_epochs(&error) => {
                     let mut has_events = false;
                     let each = |line: EventLine| {

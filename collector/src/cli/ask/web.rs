@@ -1,4 +1,4 @@
-//! `dta-collector web` and `dta-collector mcp`: the page and the tools of agents, of any collectors.
+//! `dta-collector web` and `dta-collector mcp`: the page and the tools for agents, for any collectors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl AskedFlags {
             version: env!("CARGO_PKG_VERSION"),
             access: Access::default(),
             counters: Arc::default(),
-            // Collectors know more of themselves than they say over gRPC.
+            // Only the collector itself knows its notices: they are not sent over gRPC.
             own_notices: Arc::new(Vec::new),
         })
     }
