@@ -1,4 +1,4 @@
-//! Epochs of counters: they are read at the end of each, and go on counting.
+//! Epochs of counters, which are read at the end of each epoch and go on counting.
 
 use std::convert::Infallible;
 
@@ -46,7 +46,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
                     before = Some(totals);
                     break begins;
                 }
-                // Nothing is lost: what is counted later has it, too.
+                // Nothing is lost: later counts include it.
                 Err(error) => keeper.wait_after_failure(
                     "counters could not be written; their epoch goes on",
                     &error,

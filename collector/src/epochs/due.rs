@@ -1,7 +1,7 @@
-//! When epochs end, and by which clock they age.
+//! When epochs end, and which clock they age by.
 //!
-//! Moments are what the wall clock shows, so that people find them. A clock that jumps must neither keep an epoch open nor make old
-//! epochs of new ones: lengths are bounded by a clock that only goes forward.
+//! Moments come from the wall clock, so that people recognize them. A clock that jumps must neither keep an
+//! epoch open nor make new epochs look old, so lengths are also bounded by a monotonic clock.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::now;
 pub(super) struct Began {
     /// In milliseconds since 1970.
     pub(super) moment: u64,
-    /// The same, of an epoch that begins now; of another one, when that was noted.
+    /// When it began or, for an epoch that did not begin just now, when its beginning was noted.
     pub(super) at: Instant,
 }
 
@@ -20,7 +20,7 @@ impl Began {
     pub(super) fn now() -> Began {
         loop {
             let began = Began { at: Instant::now(), moment: now() };
-            // A thread that did not run between the two would take that for a jump of the clock.
+            // If the thread was paused between the two readings, that would look like a jump of the clock.
             if began.at.elapsed() < SLACK / 10 {
                 return began;
             }
@@ -38,19 +38,19 @@ pub(super) struct Due {
     end: u64,
     every: Duration,
     since: Instant,
-    /// How long it is to last.
+    /// How long it should last.
     length: Duration,
-    /// Whether it began before this collector did, so that nobody knows for how long it has lasted.
+    /// Whether it began before this collector did, so that nobody knows how long it has lasted.
     found: bool,
 }
 
 impl Due {
-    /// Of an epoch that was opened at a moment.
+    /// The end of an epoch that began at this moment.
     pub(super) fn new(began: Began, every: Duration) -> Due {
         Due::with_found(began, every, false)
     }
 
-    /// The same; `found`: it began before this collector did.
+    /// Like [`Due::new`]; `found` means that it began before this collector did.
     pub(super) fn with_found(
         Began { moment: opened, at: since }: Began,
         every: Duration,
@@ -62,13 +62,13 @@ impl Due {
         Due { opened, end, every, since, length, found }
     }
 
-    /// Whether it is over. Where the clock was set back, half an epoch later.
+    /// Whether it is over. If the clock was set back, that is at most half an epoch late.
     pub(super) fn is_over(&self) -> bool {
         now() >= self.end || self.since.elapsed() >= self.length + self.every / 2
     }
 
-    /// When it ended, if the next one begins at `next`. That is one moment, unless the clock has
-    /// jumped: then it ends when it has lasted as long as it has, and claims no moment that the clock left out.
+    /// When it ended, if the next one begins at `next`. Both are the same moment, unless the clock has
+    /// jumped: then it ends after the time it really lasted, and claims no moment that the clock skipped.
     pub(super) fn closing_moment(&self, next: Began) -> u64 {
         let (present, lasted) = (next.moment, next.at.saturating_duration_since(self.since));
         let ended = self.opened + (lasted.as_millis() as u64).max(1);
@@ -76,28 +76,28 @@ impl Due {
         if in_step && present > self.opened { present } else { ended }
     }
 
-    /// Until when its memory can answer, if it ended at `closed`. While a collector is down, others hold what it held, so its
-    /// memory says nothing of the time from the end that its epoch was to have until it is back.
+    /// Until when its memory can answer, if it ended at `closed`. While a collector is down, others hold its
+    /// part, so its memory says nothing about the time from the epoch's due end until the collector is back.
     pub(super) fn known_until(&self, closed: u64) -> u64 {
         if self.found { closed.min(self.end) } else { closed }
     }
 
-    /// How many ends of epochs have passed since.
+    /// How many further ends of epochs have passed since it was due.
     pub(super) fn missed_ends(&self) -> u64 {
         (self.since.elapsed().saturating_sub(self.length).as_millis() / self.every.as_millis()) as u64
     }
 }
 
-/// How far a clock may be from the length of an epoch without having jumped.
+/// How far the clock may deviate from an epoch's length before that counts as a jump.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// For how long a clock must have been ahead until epochs age by it.
+/// How long a clock must have been ahead before epochs age by it.
 const BELIEVED: Duration = Duration::from_secs(3600);
-/// How far it may be ahead at once.
+/// How far ahead it may move in one step and be believed at once.
 const STEP: Duration = Duration::from_secs(60);
 
-/// The moment by which epochs are too old. A clock that jumps forward, and perhaps back again, must not remove all: it is believed
-/// once it has been ahead for an hour.
+/// The moment that the age of epochs is measured from. A clock that jumps forward, and perhaps back again,
+/// must not cause everything to be removed: it is believed once it has been ahead for an hour.
 pub(super) struct Ageing {
     moment: u64,
     at: Instant,
@@ -105,12 +105,12 @@ pub(super) struct Ageing {
 }
 
 impl Ageing {
-    /// Begins at the moment of the newest epoch: what came later may be a jump.
+    /// Begins at the moment of the newest epoch, as the clock may have jumped since.
     pub(super) fn new(newest: u64, at: Instant) -> Ageing {
         Ageing { moment: newest, at, ahead: None }
     }
 
-    /// The moment, while the clock shows `now`.
+    /// The moment to use while the clock shows `now`.
     pub(super) fn moment_at(&mut self, now: u64, at: Instant) -> u64 {
         let passed = |since: Instant| at.saturating_duration_since(since);
         let steady = self.moment.saturating_add(passed(self.at).as_millis() as u64);
@@ -134,12 +134,12 @@ mod tests {
         let every = Duration::from_secs(3);
         let began = Began::from_moment(7000);
         let found = Due::with_found(began, every, true);
-        // Back before its end, in time, and late by less and by more than an epoch.
+        // The collector is back before the epoch's due end, at that end, and late by less and by more than an epoch.
         assert_eq!(
             [8000, 9000, 9788, 10_001, 40_000].map(|at| found.known_until(at)),
             [8000, 9000, 9000, 9000, 9000]
         );
-        // Memory was lacking for the next one.
+        // There was no memory for the next epoch.
         assert_eq!(Due::new(began, every).known_until(40_000), 40_000);
     }
 
@@ -154,7 +154,7 @@ mod tests {
             [(10_000, 3000), (10_900, 3000), (9_100, 3000)].map(|(at, after)| closed(at, after)),
             [10_000, 10_900, 9_100]
         );
-        // However long the epoch before was written.
+        // However long it took to write the previous epoch.
         assert_eq!(closed(67_000, 60_000), 67_000);
         assert_eq!(
             [(20_000, 3000), (3000, 3000), (7000, 500)].map(|(at, after)| closed(at, after)),

@@ -1,4 +1,4 @@
-//! A store's memory as slots, and slots as a store.
+//! Reads a store's memory as slots, and makes a store out of slots.
 
 use dta_memory::region::{AccessError, Region, RegionError};
 use dta_memory::store::Store;
@@ -6,10 +6,10 @@ use dta_proto::key::Key;
 use dta_proto::layout::hash;
 use dta_proto::store::{StoreKind, StoreSpec};
 
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// The slots of keys (of a sketch, its columns), each once, in ascending order.
+/// The slots (for a sketch, the columns) of keys, each once, in ascending order.
 pub(super) fn slots_of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
     let (count, of) = match spec.kind {
         StoreKind::SketchMerge { columns, rows, .. } => (rows, columns.into()),
@@ -21,10 +21,10 @@ pub(super) fn slots_of_keys(spec: &StoreSpec, keys: &[Key]) -> Vec<u64> {
     slots
 }
 
-/// Gives all slots of a store in ascending order, some at a time: the number of the first, and their bytes.
+/// Passes on all slots of a store in ascending order, a chunk at a time: the number of the first slot, and their bytes.
 ///
 /// # Errors
-/// The region is shorter than the store's description says, or what `take` says.
+/// The region is shorter than the store's description says, or `take` failed.
 pub fn read<E: From<AccessError>>(
     store: &Store,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
@@ -41,7 +41,7 @@ pub fn read<E: From<AccessError>>(
     Ok(())
 }
 
-/// A store like `like` that has these slots, or these columns of one epoch of a sketch, and zeros elsewhere.
+/// A store like `like` with these slots, or these columns of one sketch epoch, and zeros everywhere else.
 pub(super) fn sparse_store(
     like: &Store,
     generation: u64,
@@ -53,12 +53,12 @@ pub(super) fn sparse_store(
     Ok(store)
 }
 
-/// Writes these slots. Zeros are left out, which would need memory.
+/// Writes these slots. All-zero slots are skipped, as writing them would take memory.
 pub(super) fn write_slots(store: &Store, slots: &[u64], bytes: &[u8]) {
     each_used(store, slots, bytes, |at, bytes| store.region.write(at, bytes));
 }
 
-/// Makes zeros again of what [`write_slots`] wrote.
+/// Zeroes again what [`write_slots`] wrote.
 pub(super) fn clear_slots(store: &Store, slots: &[u64], bytes: &[u8]) {
     each_used(store, slots, bytes, |at, bytes| store.region.write(at, &vec![0; bytes.len()]));
 }
@@ -72,13 +72,13 @@ fn each_used(
     let len = store.spec.element_len();
     for (slot, bytes) in slots.iter().zip(bytes.chunks_exact(len as usize)) {
         if bytes.iter().any(|byte| *byte != 0) {
-            // A slot of the store lies in memory of the store's length.
+            // Cannot fail: a slot of the store lies within memory of the store's length.
             let _ = write(element_number(&store.spec.kind, *slot, bytes) * len, bytes);
         }
     }
 }
 
-/// The number of the element in which a slot is, or a column of a sketch that says its epoch.
+/// The number of the element that holds a slot, or a sketch column, whose bytes name its epoch.
 fn element_number(kind: &StoreKind, slot: u64, bytes: &[u8]) -> u64 {
     match (kind, bytes.first_chunk()) {
         (StoreKind::SketchMerge { columns, epochs, .. }, Some(epoch)) => {

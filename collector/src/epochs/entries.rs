@@ -1,4 +1,4 @@
-//! The entries of a list in one epoch after another.
+//! The entries of a list, epoch after epoch.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,11 +17,11 @@ use super::known_epochs::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::lists::start_behind;
 use super::{Epochs, MomentError, StoreEpochs};
 
-/// A list in the epochs of a span of time.
+/// A list during a span of time.
 pub struct ListThen {
     of: Arc<StoreEpochs>,
     list: u32,
-    /// The kept ones, the oldest first, each with the sequence of the last batch before it, if that is known.
+    /// The kept epochs, oldest first, each with the sequence of the last batch before it, if known.
     kept: Vec<(Epoch, Option<u32>)>,
     pub open: Option<OpenList>,
 }
@@ -36,13 +36,13 @@ impl Epochs {
     /// A list of a store in the epochs of a span.
     ///
     /// # Errors
-    /// A [`MomentError`], also if there is no epoch in the span.
+    /// A [`MomentError`], also if the span contains no epoch.
     ///
     /// # Panics
-    /// If it is no store of lists.
+    /// If the store has no lists.
     pub fn list_in_span(&self, store: &str, list: u32, span: Span) -> Result<ListThen, MomentError> {
         let of = self.store_epochs(store)?;
-        // What is in no kept epoch of this look is read from the ring.
+        // Whatever is in none of these kept epochs is read from the ring.
         let all = of.known_epochs(span)?;
         let (before, last) = sequences(&all, list);
         let oldest = all.first().map(|known| known.epoch.opened);
@@ -75,8 +75,8 @@ impl Epochs {
 }
 
 impl Epochs {
-    /// Adds the flow records that the history of a store has of a span. Returns the sequence of the last batch of each list
-    /// that it has; `None` if the store has no epochs.
+    /// Adds the flow records that a store's history has for a span. Returns the sequence of the last batch
+    /// that the history has of each list; `None` if the store has no epochs.
     ///
     /// # Errors
     /// The history cannot be read.
@@ -114,8 +114,8 @@ impl Epochs {
     }
 }
 
-/// Of kept epochs, by number: the sequence of the last batch of a list before them, where the epoch before is kept, too. And
-/// that of the last batch in any of them.
+/// For each kept epoch, by number: the sequence of a list's last batch before it, if the previous epoch is
+/// kept, too. Also the sequence of the last batch in any of them.
 fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>) {
     let of = |known: &KnownEpoch| match &known.held {
         EpochStorage::Kept(kept) => Some(Arc::clone(kept)),
@@ -124,7 +124,7 @@ fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>)
     let mut kept: Vec<Arc<KeptEpoch>> = all.iter().filter_map(of).collect();
     kept.sort_by_key(|kept| kept.epoch.number);
     let (mut before, mut newest) = (BTreeMap::new(), None);
-    // The sequence that is known at the end of the epoch with a number.
+    // The number of an epoch, and the last sequence known at its end.
     let mut known: (u64, Option<u32>) = (0, None);
     for epoch in kept.iter().map(|kept| &kept.epoch) {
         let last = known.1.filter(|_| epoch.number == known.0 + 1);
@@ -137,8 +137,8 @@ fn sequences(all: &[KnownEpoch], list: u32) -> (BTreeMap<u64, u32>, Option<u32>)
 }
 
 impl ListThen {
-    /// Passes on what the history has, some batches at a time, until `each` breaks: says whether it did. Before the entries
-    /// of an epoch, it comes itself.
+    /// Passes on what the history has, some batches at a time, until `each` breaks; returns whether it did.
+    /// Each epoch is passed on before its entries.
     pub fn visit_kept(
         &self,
         mut each: impl FnMut(Option<Epoch>, News) -> ControlFlow<()>,
@@ -196,7 +196,7 @@ impl ListThen {
     }
 }
 
-/// How many batches are between two; none if the list began anew.
+/// How many batches are missing between two; none if the list began again.
 fn missing_batches(last: u32, sequence: u32) -> u64 {
     let expected = next(last);
     if is_sequence_after(sequence, expected) { batches_between(expected, sequence).into() } else { 0 }

@@ -1,4 +1,4 @@
-//! Entries of the lists of `int-events` in columns with names.
+//! Entries of the lists of `int-events`, in named columns.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use dta_proto::telemetry::{ENTRY_LEN, EVENT_HOPS, TelemetryEntry, Why, store};
 use super::key_directory::{KnownKeys, id};
 use super::typed::{FLOW, FLOW_LEN, flow_cells, name_cell};
 
-/// Stands for a number that an event does not have.
+/// Stands for a number that an event lacks.
 const NONE: u32 = u32::MAX;
 
 pub(super) fn is_event_store(spec: &StoreSpec) -> bool {
@@ -32,7 +32,7 @@ pub(super) fn row_columns() -> Vec<(String, Cell)> {
     fixed.chain((0..EVENT_HOPS).map(|hop| (format!("switch_{hop}"), Cell::U32))).collect()
 }
 
-/// Writes a row for each entry that the history has of the epoch of `flush`. Entries that are no events have none.
+/// Writes a row for each entry in the history of the epoch of `flush`, except those that are not events.
 pub(super) fn write_rows(
     history: &EpochTable,
     epoch: u64,

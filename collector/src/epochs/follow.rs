@@ -1,5 +1,5 @@
-//! What the threads do that bring histories to others: they look what is new, and try again what failed. All of it is on disk
-//! already, so nothing waits for them.
+//! The loop of the threads that pass histories on to others: it looks for what is new and retries what
+//! failed. Everything is already on disk, so nothing waits for these threads.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 
 use super::keeper::{add_to_counter, wait_or_stop};
 
-/// How often it is looked whether a table has changed.
+/// How often to check whether a table has changed.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a failure waits before it is tried again.
+/// Delay before a failure is retried.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
-/// How often the log says that it still fails.
+/// How often the log repeats that it still fails.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// Looks until the collector stops. `to` is who gets what is new, `waiting` how many epochs are left, for the log.
+/// Looks for new epochs until the collector stops. The log shows `to`, who gets them, and `waiting`, how many are left.
 pub(super) fn run<E: Error>(
     to: &str,
     stop: &watch::Receiver<bool>,
@@ -35,7 +35,7 @@ pub(super) fn run<E: Error>(
                 }
                 (again, logged_at, next) = (AGAIN, None, LOOK);
             }
-            // It was cut off.
+            // The request was cut off.
             Err(_) if *stop.borrow() => return,
             Err(error) => {
                 add_to_counter(failed, 1);
@@ -51,7 +51,7 @@ pub(super) fn run<E: Error>(
     }
 }
 
-/// Has in `waiting`, where others count too, what was `before` and is `now`.
+/// Changes the count `waiting`, which others share, by the difference between `before` and `now`.
 pub(super) fn adjust_waiting(waiting: &AtomicU64, before: usize, now: usize) {
     waiting.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
 }

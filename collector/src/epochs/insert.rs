@@ -37,7 +37,7 @@ impl InsertCounters {
     }
 }
 
-/// Checks a server. One that does not answer is asked again when there is something for it.
+/// Checks a server. One that does not answer is tried again when there is something to insert.
 pub(super) fn check_server(server: &ClickHouseServer) -> Result<(), ClickHouseError> {
     match server.check_server() {
         Ok(()) => tracing::info!(?server, "ClickHouse takes histories"),
@@ -78,7 +78,7 @@ impl Inserts {
         follow::run("ClickHouse", &stop, &counters.failed, &counters.waiting, || self.insert_new_epochs());
     }
 
-    /// Inserts all that is new; gives the first failure, or that of all tables.
+    /// Inserts everything new. Returns the first failure, or one that concerns all tables.
     fn insert_new_epochs(&mut self) -> Result<(), ClickHouseError> {
         let mut all: Result<(), ClickHouseError> = Ok(());
         for (of, inserters) in &mut self.of {
@@ -86,7 +86,7 @@ impl Inserts {
                 let mut more = true;
                 while std::mem::take(&mut more) && !*self.stop.borrow() {
                     let (mut done, before) = (InsertProgress::default(), inserter.waiting_epoch_count());
-                    // Of a server that takes none, it is still counted what waits, and what goes meanwhile.
+                    // If the server accepts nothing, still count what is waiting and what is removed meanwhile.
                     let stepped = match &all {
                         Err(error) if error.is_of_all() => {
                             inserter.update_waiting(table, &mut done).map(|()| false)

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use dta_files::own_file;
 
-/// Why the journal of a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}; remove it, and the epochs in memory count as begun when their files were made", path.display())]
 pub struct JournalError {
@@ -18,7 +17,7 @@ fn journal_path(dir: &Path, store: &str) -> PathBuf {
     dir.join(format!("{store}.epochs"))
 }
 
-/// When each generation began; empty without a file.
+/// When each generation began; empty if there is no file.
 pub(super) fn read(dir: &Path, store: &str) -> Result<BTreeMap<u64, u64>, JournalError> {
     let path = journal_path(dir, store);
     let fail = |why: String| JournalError { path: path.clone(), why };

@@ -1,4 +1,4 @@
-//! The thread of one store's epochs: what all kinds of stores have in common.
+//! The thread that keeps one store's epochs: what all kinds of stores have in common.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use super::waterfall::Totals;
 use super::write::make_room;
 use super::{StoreEpochs, StoreTraffic, counters, lists, now, sketches, turn};
 
-/// How often it is looked whether an epoch is over or sealed, and whether a list has something new.
+/// How often to check whether an epoch is over or sealed, and whether a list has new entries.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// How long a failure waits before it is tried again.
+/// Delay before a failure is retried.
 pub(super) const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 pub(super) struct EpochArchiver {
@@ -34,7 +34,7 @@ pub(super) struct EpochArchiver {
 
 pub(super) struct Stopped;
 
-/// When what is in no history yet begins, of a store whose memory stays: where the history ends.
+/// For a store whose memory stays: when its unwritten part begins, which is where the history ends.
 pub(super) fn history_end(history: &EpochTable) -> Result<u64, HistoryError> {
     let now = now();
     let end = history.kept_epochs()?.last().map(|last| last.epoch.flipped_to);
@@ -52,18 +52,18 @@ impl EpochArchiver {
         };
     }
 
-    /// What the counters of all nodes say.
+    /// The counters of all nodes.
     pub(super) fn counter_totals(&self) -> Totals {
         Totals::from_nodes(self.of.history.store_spec(), &self.traffic.node_counters())
     }
 
-    /// An epoch is in the history, and memory has what it held. That is written in columns with names, too.
+    /// Called once an epoch is in the history and memory still has what it held: writes that in named columns, too.
     pub(super) fn written_of(&self, store: &Store, epoch: &HistoryEpoch) {
         self.write_typed(store, epoch);
         self.count_written();
     }
 
-    /// Has what a store held in an epoch that its history has in columns with names. What of that cannot be written is missing.
+    /// Writes a store's contents in an epoch that is in the history into named columns. What cannot be written is left out.
     pub(super) fn write_typed(&self, store: &Store, epoch: &HistoryEpoch) {
         let mut known = None;
         for typed in &self.of.typed {
@@ -80,14 +80,14 @@ impl EpochArchiver {
         }
     }
 
-    /// An epoch is in the history.
+    /// Counts an epoch that is now in the history.
     pub(super) fn count_written(&self) {
         add_to_counter(&self.of.counters.written, 1);
         self.of.grown.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn wait_until_over(&self, due: &Due) -> Result<(), Stopped> {
-        // Where each epoch is over before the last one is written, nobody waits for anything else.
+        // If each epoch is over before the previous one is written, nothing else would notice a stop.
         self.wait_or_stop(Duration::ZERO)?;
         while !due.is_over() {
             self.wait_or_stop(LOOK.min(self.of.every))?;
@@ -95,7 +95,7 @@ impl EpochArchiver {
         Ok(())
     }
 
-    /// Counts a failure, and waits before it is tried again.
+    /// Counts a failure, and waits before the next attempt.
     pub(super) fn wait_after_failure(
         &self,
         what: &str,
@@ -119,7 +119,7 @@ impl EpochArchiver {
 pub(super) fn wait_or_stop(stop: &watch::Receiver<bool>, time: Duration) -> Result<(), Stopped> {
     let until = Instant::now() + time;
     loop {
-        // A sender that is gone cannot stop anything any more.
+        // Once the sender is gone, nothing can signal a stop any more.
         if *stop.borrow() || stop.has_changed().is_err() {
             return Err(Stopped);
         }

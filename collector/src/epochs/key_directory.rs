@@ -1,7 +1,7 @@
-//! Which keys the stores for INT have, and what they stand for.
+//! Which keys the stores for INT contain, and what they stand for.
 //!
-//! A slot says nothing of its key. Keys are known from the key directory (list 3 of the events), which is read on
-//! whenever an epoch is written.
+//! A slot does not name its key. Keys are known from the key directory (list 3 of the events), of which new
+//! entries are read whenever an epoch is written.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use dta_proto::crc;
 use dta_proto::key::Key;
 use dta_proto::telemetry::{TelemetryEntry, list, store};
 
-/// Batches of the key directory that are read at a time.
+/// Batches of the key directory to read at a time.
 const BATCHES: u64 = 1024;
 
-/// Keys that were reported and are not forgotten, by the number that they have in tables, with what they stand for.
+/// Keys that were reported and not forgotten since, by their number in tables, with their meanings.
 pub(super) type KnownKeys = BTreeMap<u64, (Key, Meaning)>;
 
 /// The number of a key: 63 bits of a hash.
@@ -24,16 +24,16 @@ pub(super) fn id(key: &Key) -> u64 {
     (u64::from(crc::crc32(&key.0)) << 32 | u64::from(crc::crc32c(&key.0))) >> 1
 }
 
-/// The key directory, as far as it was read.
+/// The part of the key directory that has been read.
 #[derive(Default)]
 pub(super) struct KeyDirectory {
     directory: Directory,
-    /// Up to where, in which generation of the events' memory.
+    /// The generation of the events' memory, and how far it has been read.
     read: Option<(u64, ReadPosition)>,
 }
 
 impl KeyDirectory {
-    /// Reads what is new. Without a key directory, or if it cannot be read, that is nothing.
+    /// Reads what is new: nothing if there is no key directory or it cannot be read.
     pub(super) fn read(&mut self, stores: &ServedStores) -> KnownKeys {
         let events = stores.get(store::EVENTS).ok();
         let lists = events.as_deref().and_then(|events| Some((events.generation, Lists::new(events)?)));
@@ -44,12 +44,12 @@ impl KeyDirectory {
             tracing::warn!(%error, "the key directory could not be read");
         }
         let mut known = KnownKeys::default();
-        // A look at a key keeps it from being forgotten: the last one to be reported comes last.
+        // Looking up a key protects it from being forgotten, so the last one to be reported is looked up last.
         let keys: Vec<Key> = self.directory.known_keys().collect();
         for key in keys.iter().rev() {
             let Some(meaning) = self.directory.resolve_key(key) else { continue };
             known.insert(id(key), (*key, meaning));
-            // Of some flows only another key is known.
+            // Some flows are known only by another key.
             if let Some(flow) = meaning.known_flow() {
                 known.insert(id(&flow.to_key()), (flow.to_key(), Meaning::Flow(flow)));
             }

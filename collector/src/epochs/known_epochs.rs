@@ -10,7 +10,7 @@ use dta_rpc::Span;
 use super::{Epochs, FormerEpoch, MomentError, StoreEpochs, now, waterfall};
 
 impl Epochs {
-    /// The open epoch of a store, with its memory; `None` if the store has no epochs.
+    /// The open epoch of a store with its memory; `None` if the store has no epochs.
     pub fn open(&self, store: &str) -> Option<(Arc<Store>, Epoch)> {
         let of = self.of.get(store)?;
         let in_memory = of.in_memory();
@@ -18,7 +18,7 @@ impl Epochs {
         Some((Arc::clone(store), of.open_epoch(store, began.moment)))
     }
 
-    /// The epochs that a request is about, of a store by this name, the newest first.
+    /// The epochs of this store that a request asks for, newest first.
     pub fn list_epochs(&self, store: &str, request: &EpochsRequest) -> Result<EpochsResponse, MomentError> {
         let span = Span { since: request.since, until: request.until };
         let known = epochs_in_span(self.store_epochs(store)?.known_epochs(span)?, span);
@@ -50,9 +50,9 @@ pub(super) enum EpochStorage {
     Kept(Arc<KeptEpoch>),
 }
 
-/// Those of epochs that have moments of a span.
+/// The epochs that overlap a span.
 pub(super) fn epochs_in_span(mut all: Vec<KnownEpoch>, Span { since, until }: Span) -> Vec<KnownEpoch> {
-    // The one of the moment `since` is the last that was opened by then, unless it had ended.
+    // The epoch of the moment `since` is the last one opened by then, unless it had already ended.
     let by_then = all.partition_point(|known| known.epoch.opened <= since);
     let holds = |known: &KnownEpoch| {
         matches!(known.held, EpochStorage::InMemory(_)) || known.epoch.flipped_to >= since
@@ -66,10 +66,10 @@ pub(super) fn epochs_in_span(mut all: Vec<KnownEpoch>, Span { since, until }: Sp
 }
 
 impl StoreEpochs {
-    /// All epochs, the oldest first, for questions about a span.
+    /// All epochs, oldest first, for questions about a span.
     ///
     /// # Errors
-    /// The span has no moments, or only some that are yet to come; the history cannot be read.
+    /// The span is empty or begins in the future, or the history cannot be read.
     pub(super) fn known_epochs(&self, Span { since, until }: Span) -> Result<Vec<KnownEpoch>, MomentError> {
         let present = now();
         if since > present {
@@ -78,7 +78,7 @@ impl StoreEpochs {
         if until != 0 && until <= since {
             return Err(MomentError::Empty { since, until });
         }
-        // What is written after memory was looked at is in both; what was written before is in the history.
+        // What is written after this look at memory is in both; what was written before is in the history.
         let (former, (open, began)) = {
             let in_memory = self.in_memory();
             (in_memory.former.clone(), in_memory.open.clone())
@@ -100,7 +100,7 @@ impl StoreEpochs {
                 held: EpochStorage::InMemory(former.store),
             });
         }
-        // Memory that stays is open on, from where the epoch ended that was written.
+        // Memory that stays is open again from the end of the epoch that was written.
         let opened =
             written(open.generation, began.moment).map_or(began.moment, |kept| kept.epoch.flipped_to);
         all.push(KnownEpoch { epoch: self.open_epoch(&open, opened), held: EpochStorage::InMemory(open) });
@@ -128,7 +128,7 @@ impl StoreEpochs {
         }
     }
 
-    /// When this collector started, if that was in the middle of an epoch that an earlier life began.
+    /// When this collector started, if that was within an epoch begun by an earlier run.
     pub(super) fn restart_within(&self, opened: u64, closed: u64) -> Option<u64> {
         self.restarted.filter(|at| opened < *at && *at <= closed)
     }

@@ -1,7 +1,7 @@
-//! Epochs of lists: entries are read as they come, and belong to the epoch in which they were read.
+//! Epochs of lists: entries are read as they come, and belong to the epoch they were read in.
 //!
-//! What could not be written is read again from the ring, as far as it is still there. How far each list was read is
-//! said with each epoch, so that the next start goes on from there.
+//! What could not be written is read again from the ring, if it is still there. Each epoch records how far
+//! each list was read, so that the next start continues from there.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,9 +19,9 @@ use super::keeper::{AGAIN, EpochArchiver, LOOK, Stopped, add_to_counter};
 use super::waterfall::Totals;
 use super::write::{WriteError, finish_epoch, make_room, next_number};
 
-/// Batches that are read of a list before the next one has its turn.
+/// Batches to read from one list before the next one has its turn.
 const BATCHES: u64 = 1024;
-/// Of the time, one part in so many goes into looking at lists that have nothing new.
+/// At most one part in this many of the time goes into looking at lists without news.
 const SHARE: u32 = 5;
 
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
@@ -30,7 +30,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let lists = Lists::new(&store).expect("a store of lists");
     let mut again = AGAIN;
     let mut is_last_try = false;
-    // A collector that stops while it waits tries once more: its memory may end with it.
+    // If the collector stops during the wait, try once more: its memory may end with it.
     let mut failed = |what: &str, error: &dyn std::error::Error, again: &mut Backoff| {
         let stops = keeper.wait_after_failure(what, error, again).is_err();
         if stops && std::mem::replace(&mut is_last_try, stops) { Err(Stopped) } else { Ok(()) }
@@ -41,7 +41,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
             Err(error) => failed("lists could not be read", &error, &mut again)?,
         }
     };
-    // A kill may have come between the two.
+    // The previous run may have been killed between the two writes.
     if let Some(last) = of.history.kept_epochs().ok().and_then(|epochs| Some(epochs.last()?.epoch.clone())) {
         keeper.write_typed(&store, &last);
     }
@@ -84,7 +84,7 @@ enum BeginError {
     List(#[from] ListError),
 }
 
-/// Where each list is read from: behind what the history has.
+/// Where to start reading each list: after what the history has.
 fn start_positions(keeper: &EpochArchiver, lists: Lists<'_>) -> Result<Vec<ReadPosition>, BeginError> {
     let mut last: BTreeMap<u32, u32> = BTreeMap::new();
     for kept in keeper.of.history.kept_epochs()?.iter() {
@@ -97,27 +97,27 @@ fn start_positions(keeper: &EpochArchiver, lists: Lists<'_>) -> Result<Vec<ReadP
     (0..lists.list_count()).map(position).collect()
 }
 
-/// Where a list begins behind the last sequence that the history has of it, if it has any.
+/// Where to start reading a list: after the last sequence that the history has, if any.
 pub(super) fn start_behind(lists: Lists<'_>, list: u32, last: Option<u32>) -> Result<ReadStart, AccessError> {
     let Some(last) = last else { return Ok(ReadStart::Oldest) };
     let newest = lists.newest_sequence(list)?;
-    // In other memory, its sequences begin with 1 again.
+    // In new memory, its sequences begin with 1 again.
     let goes_on = newest == last || newest != 0 && is_sequence_after(newest, last);
     Ok(if goes_on { ReadStart::At(next(last)) } else { ReadStart::Oldest })
 }
 
 struct Done {
     epoch: HistoryEpoch,
-    /// What counters said at its end.
+    /// The counters at its end.
     totals: Totals,
     /// Batches that had been overwritten before they were read.
     overwritten: u64,
-    /// When the next one begins.
+    /// When the next epoch begins.
     begins: Began,
     stops: bool,
 }
 
-/// Reads lists until an epoch is over, or the collector stops, and writes it.
+/// Reads lists until an epoch is over or the collector stops, then writes the epoch.
 fn one_epoch(
     keeper: &EpochArchiver,
     lists: Lists<'_>,
@@ -131,7 +131,7 @@ fn one_epoch(
     let due = Due::with_found(began, keeper.of.every, before.is_none());
     let (mut progress, mut last, mut stops) = (ReadProgress::default(), BTreeMap::new(), false);
     loop {
-        // Looked at before the lists are: all that was there at its end is in it.
+        // Checked before the lists are read, so that the epoch includes everything there at its end.
         let over = stops || due.is_over();
         let looked = Instant::now();
         for (list, position) in (0..).zip(positions.iter_mut()) {
@@ -157,7 +157,7 @@ fn one_epoch(
     Ok(Done { epoch, totals, overwritten, begins, stops })
 }
 
-/// Reads what is new in a list, but no more than a ring has.
+/// Reads what is new in a list, but no more than the ring holds.
 fn read(
     lists: Lists<'_>,
     list: u32,

@@ -1,5 +1,5 @@
-//! What stores held in earlier epochs. A key of which an epoch has nothing was not reported in it; what was reported before
-//! may still be true, for the rules of INT, of flow records and of host tracing hold back what did not change.
+//! What stores held in earlier epochs. A key without a value in an epoch was not reported then, but its earlier value may
+//! still be true: the rules for INT, flow records and host tracing hold back what did not change.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use dta_proto::wire::dta::EpochEnd;
 use super::known_epochs::EpochStorage;
 use super::{Epochs, MomentError, StoreEpochs, elements};
 
-/// A store as it was in an epoch that is over.
+/// A store as it was in a past epoch.
 pub struct EarlierStore {
     pub epoch: EarlierEpoch,
     of: Arc<StoreEpochs>,
@@ -20,15 +20,15 @@ pub struct EarlierStore {
 }
 
 impl Epochs {
-    /// A store as it was in the epochs before one that began at `opened`, the newest first, as far as questions look back. None
-    /// of a store whose memory goes on at the end of an epoch.
+    /// A store as it was in the epochs before one that began at `opened`, newest first, as far as questions
+    /// look back. Empty for a store whose memory carries on after an epoch.
     pub fn earlier_stores(&self, store: &str, opened: u64) -> Result<Vec<EarlierStore>, MomentError> {
         let of = self.store_epochs(store)?;
         if of.history.store_spec().kind.primitive().epoch_end() != EpochEnd::Replaces {
             return Ok(Vec::new());
         }
         let is_earlier = |from: u64, to: u64| from < opened && self.is_in_look_back(to, opened);
-        // Before the history is read: what is written meanwhile is in both.
+        // Taken before the history is read: what is written meanwhile is in both.
         let former = of.in_memory().former.clone();
         let former: Vec<_> = former.into_iter().filter(|of| is_earlier(of.opened, of.closed)).collect();
         let is_former = |generation, opened| {
@@ -58,7 +58,7 @@ impl Epochs {
         Ok(earlier)
     }
 
-    /// Whether what was reported up to `closed` still counts in an epoch that began at `opened`.
+    /// Whether a report from before `closed` still counts in an epoch that began at `opened`.
     pub fn is_in_look_back(&self, closed: u64, opened: u64) -> bool {
         let look_back = u64::try_from(self.look_back.as_millis()).unwrap_or(u64::MAX);
         closed.saturating_add(look_back) >= opened
@@ -66,7 +66,7 @@ impl Epochs {
 }
 
 impl EarlierStore {
-    /// The store: whole if it is in memory, else with the slots of `keys` alone. `None` if it has been removed since.
+    /// The store, with only the slots of `keys` unless it is in memory. `None` if it has been removed since.
     pub fn read_slots_of(&self, keys: &[Key]) -> Result<Option<Arc<Store>>, MomentError> {
         let kept = match &self.held {
             EpochStorage::InMemory(store) => return Ok(Some(Arc::clone(store))),
@@ -80,7 +80,7 @@ impl EarlierStore {
 }
 
 impl StoreEpochs {
-    /// The store as it was in a kept epoch, with the slots of `keys` alone.
+    /// The store as it was in a kept epoch, only with the slots of `keys`.
     pub(super) fn read_kept(
         &self,
         epoch: &dta_history::HistoryEpoch,

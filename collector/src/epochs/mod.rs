@@ -1,20 +1,28 @@
-//! Epochs of stores: what each held in a span of time is kept.
+//! Epochs of stores: keeps what each store held in each span of time.
 //!
-//! Each store with epochs has a thread, which ends its epochs and writes them to its history ([`dta_history`]):
+//! Each store with epochs has a thread that ends its epochs and writes them to its history ([`dta_history`]):
 //!
-//! - `turn`: key-write and postcarding stores get other memory at an epoch's end, which was made beforehand.
-//!   Translators move to it as they renew their sessions. Once none has a key to the former memory, that cannot change
-//!   any more: it is *sealed*, and is written. Only then is it given back. So memory has at most three generations of a
-//!   store: the open one, one that is being sealed or written, and one that is still unused.
+//! - `turn`: key-write and postcarding stores get other memory at an epoch's end, prepared beforehand. Translators
+//!   move to it as they renew their sessions. Once none has a key to the former memory, it can no longer change: it is
+//!   *sealed*, and is written, and only then freed. So memory has at most three generations of a store: the open one,
+//!   one that is being sealed or written, and one that is still unused.
 //! - `counters`: key-increment stores are read at an epoch's end, and go on counting.
-//! - `sketches`: epochs of sketch-merge stores, which their reporters number, are written once they are closed.
+//! - `sketches`: epochs of sketch-merge stores, numbered by their reporters, are written once they are closed.
 //! - `lists`: entries of append stores are read as they come.
 //!
-//! Besides: [`Epochs::store_at_moment`], a store as it was at a moment, from memory or from its history; [`Epochs::earlier_stores`], as it was before that; [`Epochs::visit_series`], the store
-//! in one epoch after another; [`Epochs::list_in_span`], a list in the epochs of a span; [`Epochs::list_epochs`] (`known`), which epochs it has; `keeper`, what all of these
-//! threads do; `upload`, copies in object storage, `insert`, rows for ClickHouse, and `follow`, what these two have in common; `typed`, what stores for INT held, in columns with names, and `events`, of their lists; `key_directory`, of which keys; `thin`, the thread that keeps histories small; `due`, clocks; `write`, an epoch into the history; `pace`, how fast;
-//! `waterfall`, what became of its reports; `journal`, the file that says when the epochs in memory began, for the next
-//! start; `elements`, a store's memory as slots, and slots as a store.
+//! Answers come from:
+//!
+//! - [`Epochs::store_at_moment`]: a store as it was at a moment, from memory or from its history;
+//!   [`Epochs::earlier_stores`]: as it was before that; [`Epochs::visit_series`]: in one epoch after another.
+//! - [`Epochs::list_in_span`]: a list in the epochs of a span.
+//! - [`Epochs::list_epochs`]: which epochs a store has.
+//!
+//! The other modules: `keeper`, what all these threads have in common; `write`, writes an epoch into the history, and
+//! `pace`, how fast; `typed`, what stores for INT held, in named columns, `events`, the same for lists, and
+//! `key_directory`, for which keys; `thin`, the thread that keeps histories small; `upload`, copies to object storage,
+//! `insert`, rows for ClickHouse, and `follow`, what these two share; `due`, clocks; `waterfall`, what happened to an
+//! epoch's reports; `journal`, the file that tells the next start when the epochs in memory began; `elements`, a
+//! store's memory as slots, and slots as a store.
 
 mod counters;
 mod due;
@@ -74,10 +82,10 @@ pub use look_back::EarlierStore;
 pub use moment::MomentError;
 pub use pace::Pace;
 
-/// The most generations that memory has of a store that gets other memory at an epoch's end.
+/// For a store that gets other memory at an epoch's end, the most generations in memory.
 const GENERATIONS: u64 = 3;
 
-/// Bytes of memory that a store takes, in all of its generations.
+/// Bytes of memory that a store takes in all of its generations.
 pub fn memory_len(store: &StoreSpec, has_epochs: bool) -> u64 {
     let replaces = store.kind.primitive().epoch_end() == EpochEnd::Replaces;
     store.region_len().saturating_mul(if has_epochs && replaces { GENERATIONS } else { 1 })
@@ -86,16 +94,16 @@ pub fn memory_len(store: &StoreSpec, has_epochs: bool) -> u64 {
 /// A node, and its counters by name.
 pub type Counted = (String, Vec<(String, u64)>);
 
-/// What epochs must know of those who write to stores.
+/// What epochs need to know about those who write to stores.
 pub trait StoreTraffic: Send + Sync {
-    /// Whether anybody may still write to the memory of a generation of a store.
+    /// Whether anybody may still write to a generation of a store's memory.
     fn store_writers(&self, store: &str, generation: u64) -> Writers;
 
-    /// The memory of a generation of a store begins to be written at a moment, in milliseconds since 1970. Said before
-    /// anybody gets a key to it.
+    /// Announces that a generation of a store's memory begins to be written at this moment, in milliseconds
+    /// since 1970. Called before anybody gets a key to it.
     fn begin_generation(&self, store: &str, generation: u64, at: u64);
 
-    /// Whether others hold what this collector holds, while it is down.
+    /// Whether others take over what this collector holds while it is down.
     fn is_taken_over(&self) -> bool {
         false
     }
@@ -111,7 +119,7 @@ pub enum EpochsError {
     Store(#[from] StoreError),
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// Memory of an earlier life cannot be opened.
+    /// Memory of an earlier run cannot be opened.
     #[error(transparent)]
     Region(#[from] RegionError),
     #[error(transparent)]
@@ -134,32 +142,32 @@ pub enum EpochsError {
 /// What is kept, and where.
 #[derive(Clone, Debug)]
 pub struct Keep {
-    /// Folder of the histories, one table for each store.
+    /// Folder of the histories, with one table for each store.
     pub directory: PathBuf,
-    /// Place in object storage that has a copy of them.
+    /// Place in object storage for a copy of them.
     pub url: Option<String>,
-    /// A database of ClickHouse that gets their rows.
+    /// A ClickHouse database that gets their rows.
     pub clickhouse: Option<Arc<ClickHouseServer>>,
-    /// Epochs that ended longer ago are removed.
+    /// Epochs that ended longer ago than this are removed.
     pub keep: Option<Duration>,
-    /// Bound of all histories' data files together, in bytes.
+    /// Bytes that all histories' data files may take together.
     pub keep_bytes: Option<u64>,
-    /// How far questions look back for keys of which an epoch has nothing.
+    /// How far questions look back for keys that an epoch has nothing about.
     pub look_back: Duration,
-    /// What becomes of old epochs.
+    /// How old epochs are thinned out.
     pub coarse: Option<Coarse>,
-    /// For how long it is tried to write an epoch before it is given up.
+    /// How long to try writing an epoch before giving it up.
     pub patience: Duration,
 }
 
-/// Old epochs become fewer: of those that were opened in one span of `every`, one is made, with what each slot held at the end.
+/// Thins out old epochs: those opened in one span of `every` become one epoch with what each slot held at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coarse {
-    /// How long ago such a span ended; as long as `keep` or longer, none is made.
+    /// How long ago such a span must have ended. If this is `keep` or longer, nothing is thinned out.
     #[serde(with = "dta_files::span")]
     pub after: Duration,
-    /// How long it is; spans begin at multiples of it since 1970.
+    /// Length of a span; spans begin at multiples of it since 1970.
     #[serde(with = "dta_files::span")]
     pub every: Duration,
 }
@@ -177,34 +185,33 @@ pub struct Epochs {
 struct StoreEpochs {
     name: String,
     every: Duration,
-    /// When this collector started, if it found memory of an earlier life.
+    /// When this collector started, if it found memory of an earlier run.
     restarted: Option<u64>,
     in_memory: Mutex<InMemory>,
     history: EpochTable,
-    /// What it held in columns with names, of a store for INT.
+    /// For a store for INT: what it held, in named columns.
     typed: Vec<Typed>,
     counters: Counters,
-    /// Whether the history has something that the thinner has not seen.
+    /// Whether the history has grown since the thinner last looked.
     grown: AtomicBool,
 }
 
-/// The epochs of a store that memory has.
+/// A store's epochs that are in memory.
 struct InMemory {
-    /// The one that is written now, and when it began. Of counters, sketches and lists, what is in no history yet.
+    /// The epoch being written now, and when it began. For counters, sketches and lists: what is in no history yet.
     open: (Arc<Store>, Began),
-    /// Those that are over and not in the history yet, the oldest first.
+    /// Epochs that are over but not in the history yet, oldest first.
     former: Vec<FormerEpoch>,
 }
 
-/// An epoch that is over.
 #[derive(Clone)]
 struct FormerEpoch {
     store: Arc<Store>,
-    /// When it began, and when the next one did: milliseconds since 1970.
+    /// When it began and when the next one began, in milliseconds since 1970.
     opened: u64,
     closed: u64,
     since: Instant,
-    /// The file that it alone has.
+    /// The file that holds only this epoch.
     file: Option<PathBuf>,
     /// Whether it was over before this collector started.
     found: bool,
@@ -223,12 +230,12 @@ dta_proto::shared_counters! {
 }
 
 impl Epochs {
-    /// Begins the epochs of the stores `every`, by name. Writes first what an earlier life left. Ends when `stop`
-    /// becomes true.
+    /// Begins the epochs of the stores in `every`, by name, after writing what an earlier run left. Ends when
+    /// `stop` becomes true.
     ///
     /// # Errors
-    /// A store's history cannot be opened, or it is that of another store; object storage refuses copies, or ClickHouse
-    /// rows.
+    /// A store's history cannot be opened or belongs to another store; object storage refuses copies; or
+    /// ClickHouse refuses rows.
     pub fn start(
         stores: &Arc<ServedStores>,
         every: &BTreeMap<String, Duration>,
@@ -268,7 +275,7 @@ impl Epochs {
                 history,
                 typed,
                 counters: Counters::default(),
-                // What there is may be old by now.
+                // What is already there may be old by now.
                 grown: AtomicBool::new(true),
             };
             epochs.of.insert(name.clone(), Arc::new(of));
@@ -297,7 +304,7 @@ impl Epochs {
         if let Some(server) = &keep.clickhouse {
             let inserts = insert::Inserts::new(server, epochs.of.values().cloned().collect(), stop.clone());
             epochs.inserts = Some(inserts.shared_counters());
-            // Nobody waits for its end: a request cannot be cut off, and the next start sends again what has no answer.
+            // Nobody waits for it to end: a request cannot be cut off; the next start resends what was not answered.
             let thread = std::thread::Builder::new().name("epochs' inserts".to_owned());
             thread.spawn(move || inserts.run()).map_err(EpochsError::Thread)?;
         }
@@ -311,7 +318,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// What became of epochs since the start, over all stores. Names are explained in docs/counters.md.
+    /// What happened to epochs since the start, over all stores. docs/counters.md explains the names.
     pub fn named_counters(&self) -> Vec<(String, u64)> {
         let each = self.of.values().map(|store| store.counters.named_counters());
         let own = each.reduce(|mut sums, more| {
@@ -327,7 +334,7 @@ impl Epochs {
         own.into_iter().chain(uploads).chain(inserts).collect()
     }
 
-    /// Waits for the threads, which end once `stop` is true.
+    /// Waits for the threads to end, which they do once `stop` is true.
     pub fn join_threads(&self) {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -348,7 +355,7 @@ impl StoreEpochs {
     }
 }
 
-/// The epochs that memory has at the start: the open one, and those that an earlier life did not get to write.
+/// The epochs in memory at the start: the open one, and those that an earlier run did not manage to write.
 fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, EpochsError> {
     let MemoryBacking::Directory(dir) = memory else {
         return Ok(InMemory { open: (open, Began::now()), former: Vec::new() });
@@ -362,7 +369,7 @@ fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, 
             header.spec == open.spec && header.generation == generation && generation < open.generation
         });
         if !same {
-            // A second name of the region file, made just before an earlier life ended; or no memory of this store.
+            // A second name of the region file, made just before an earlier run ended; or not memory of this store.
             if generation == open.generation {
                 let _ = std::fs::remove_file(&file);
             } else {
@@ -384,7 +391,7 @@ fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, 
     }
     former.sort_by_key(|former| former.store.generation);
     let created = open.region.file_header().map_or(0, |header| header.created * 1000);
-    // A file that was made by this start is as old as this start.
+    // A file created by this start is as old as this start.
     let opened = began.get(&open.generation).copied();
     let opened = opened.unwrap_or_else(|| if open.region.is_preexisting() { created } else { now() });
     let ends: Vec<u64> = former.iter().skip(1).map(|next| next.opened).chain([opened]).collect();
@@ -392,7 +399,7 @@ fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, 
     Ok(InMemory { open: (open, Began::from_moment(opened)), former })
 }
 
-/// The files of former generations of a store, with their numbers.
+/// The files of a store's former generations, with their numbers.
 fn former_files(dir: &Path, store: &str) -> Vec<(u64, PathBuf)> {
     let begin = format!("{store}.region-");
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();

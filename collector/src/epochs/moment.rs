@@ -12,7 +12,7 @@ use dta_proto::key::Key;
 use super::known_epochs::kept_epoch;
 use super::{Epochs, now};
 
-/// Why nothing can be said of a moment.
+/// Why a question about a moment cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum MomentError {
     /// The store has no epochs.
@@ -21,22 +21,22 @@ pub enum MomentError {
          table of the collector's configuration)"
     )]
     NoHistory(String),
-    /// It is yet to come.
+    /// It is in the future.
     #[error("the moment {} is yet to come: this collector's clock shows {}", format_utc(*at), format_utc(*now))]
     Future {
-        /// The moment, in milliseconds since 1970, as all of these.
+        /// The moment, in milliseconds since 1970, as everywhere here.
         at: u64,
         now: u64,
     },
-    /// No moment is in the span.
+    /// The span is empty.
     #[error("--since must be earlier than --until: {} is not before {}", format_utc(*since), format_utc(*until))]
     Empty {
-        /// The first moment.
+        /// The beginning of the span.
         since: u64,
-        /// The first moment behind the span.
+        /// The end of the span, which is not part of it.
         until: u64,
     },
-    /// No epoch of that moment is kept.
+    /// No epoch at that moment is kept.
     #[error(
         "store {store:?}: nothing of the moment {} is kept; the oldest epoch that is kept began at {}",
         format_utc(*at), format_utc(*oldest)
@@ -52,14 +52,14 @@ pub enum MomentError {
     /// The store does not match its description.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// No memory for what was read.
+    /// There is no memory for what was read.
     #[error(transparent)]
     Region(#[from] RegionError),
 }
 
 impl Epochs {
-    /// The store as it was at `at`, in milliseconds since 1970, and in which epoch that was: whole if it is in memory,
-    /// else with the slots of `keys` alone.
+    /// The store as it was at `at`, in milliseconds since 1970, with the epoch of that moment. The store is
+    /// whole if it is in memory; otherwise it has only the slots of `keys`.
     pub fn store_at_moment(
         &self,
         store: &str,

@@ -1,14 +1,14 @@
-//! How fast an epoch is written: with a fifth of a processor, for a software NIC and queries share the memory's speed
-//! with whoever writes beside them.
+//! Paces the writing of an epoch to a fifth of a processor, since a software NIC and queries share memory
+//! bandwidth with it.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-/// How long a rest is beside the work before it.
+/// How long a rest is in relation to the work before it.
 const RESTS: u32 = 4;
-/// Work between two rests, at least.
+/// Least work between two rests.
 const WORK: Duration = Duration::from_millis(5);
 
 pub struct Pace {
@@ -18,12 +18,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Work begins. It rests for `most` altogether, and no longer once the collector stops.
+    /// Begins work. Rests take at most `most` altogether, and end once the collector stops.
     pub fn new(most: Duration, stop: &watch::Receiver<bool>) -> Pace {
         Pace { left: most, since: Instant::now(), stop: stop.clone() }
     }
 
-    /// Called between two pieces of work, however small; rests from time to time.
+    /// Call it between two pieces of work, however small. Rests from time to time.
     pub fn rest_if_due(&mut self) {
         let worked = self.since.elapsed();
         if worked < WORK {
