@@ -1,4 +1,4 @@
-//! A store in one epoch after another.
+//! A store, epoch after epoch.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use dta_rpc::Span;
 use super::known_epochs::{EpochStorage, KnownEpoch, epochs_in_span};
 use super::{Epochs, MomentError, StoreEpochs, elements};
 
-/// How often it is looked again which epochs there are: between looking and reading, old ones may be removed.
+/// How often to look up the epochs again: old ones may be removed between looking and reading.
 const LOOKS: u32 = 4;
 
 impl Epochs {
-    /// Calls `each` with a store as it was in each epoch of a span, the oldest first, at most `most` of them: whole if it
-    /// is in memory, else with the slots of `keys` alone. Gives the moment at which the next epoch begins, if any is
-    /// left.
+    /// Calls `each` with a store as it was in each epoch of a span, oldest first, for at most `most` epochs.
+    /// The store is whole if it is in memory; otherwise it has only the slots of `keys`. Returns when the
+    /// next epoch begins, if any is left.
     ///
     /// # Errors
-    /// A [`MomentError`], or what `each` says.
+    /// A [`MomentError`], or an error of `each`.
     pub fn visit_series<E: From<MomentError>>(
         &self,
         store: &str,
@@ -35,7 +35,7 @@ impl Epochs {
         let wanted = elements::slots_of_keys(&open.spec, keys);
         let EpochPage { epochs, next, elements } = of.read(&open, &wanted, span, most)?;
         let then = elements::sparse_store(&open, 0, &[], &[]).map_err(MomentError::from)?;
-        // Of a store without the keys' slots nothing was read.
+        // If the keys have no slots in the store, nothing was read.
         let mut kept = elements.chunks_exact((wanted.len() * open.spec.element_len() as usize).max(1));
         for KnownEpoch { epoch, held } in epochs {
             match held {
@@ -54,14 +54,14 @@ impl Epochs {
 
 struct EpochPage {
     epochs: Vec<KnownEpoch>,
-    /// When the one after them was opened.
+    /// When the next epoch was opened.
     next: Option<NonZeroU64>,
-    /// Of those that are kept, the elements of the slots, one epoch behind the other.
+    /// For kept epochs, the elements of the slots, epoch after epoch.
     elements: Vec<u8>,
 }
 
 impl StoreEpochs {
-    /// The first epochs of a span.
+    /// Reads the first epochs of a span.
     fn read(&self, open: &Store, slots: &[u64], span: Span, most: usize) -> Result<EpochPage, MomentError> {
         let mut looks = 0;
         loop {

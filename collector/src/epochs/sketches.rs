@@ -1,7 +1,7 @@
-//! Epochs of sketches: reporters number them, and they are written once they are closed.
+//! Epochs of sketches, which reporters number. They are written once they are closed.
 //!
-//! One is closed when all of its columns have been merged from all reporters, or when the next new one takes its place
-//! in the ring. What is merged after that is not in the history.
+//! An epoch is closed when all of its columns have been merged from all reporters, or when the next new epoch
+//! would take its place in the ring. What is merged later is not in the history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -41,23 +41,23 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     }
 }
 
-/// The ring of a store, and what is known of it.
+/// A store's ring of epochs, and what is known about it.
 struct SketchRing<'a> {
     store: &'a Store,
     columns: u32,
     rows: u8,
     epochs: u32,
-    /// Epochs in it that the history has; `None` before the first look.
+    /// Epochs in the ring that are already in the history; `None` before the first look.
     written: Option<BTreeSet<u32>>,
-    /// The others, and when they can have begun.
+    /// The other epochs, and the earliest moment at which each can have begun.
     open: BTreeMap<u32, u64>,
-    /// When it was looked at last.
+    /// When the ring was last looked at.
     looked: u64,
-    /// What counters said when the last epoch was written.
+    /// The counters when the last epoch was written.
     before: Option<Totals>,
 }
 
-/// Columns of an epoch: those with something in them, and those merged from all reporters.
+/// Columns of an epoch: those in use, and those merged from all reporters.
 #[derive(Clone, Copy, Debug, Default)]
 struct ColumnUsage {
     used: u32,
@@ -73,7 +73,7 @@ impl SketchRing<'_> {
             self.written = Some(kept.iter().filter_map(|kept| kept.epoch.sketch).collect());
         }
         let written = self.written.get_or_insert_default();
-        // Reporters that begin anew give the same numbers again.
+        // Reporters that start again reuse the same numbers.
         written.retain(|epoch| seen.contains_key(epoch));
         let open = self.open.len();
         self.open.retain(|epoch, _| seen.contains_key(epoch));
@@ -125,7 +125,7 @@ impl SketchRing<'_> {
         Ok(seen)
     }
 
-    /// Puts the columns of an epoch into its file.
+    /// Writes the columns of an epoch into its file.
     fn write_columns(
         &self,
         epoch: u32,

@@ -1,4 +1,4 @@
-//! The thread that keeps histories small: old epochs go or become fewer, and small files one.
+//! The thread that keeps histories small: it removes or thins out old epochs, and merges small files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use super::due::Ageing;
 use super::keeper::{LOOK, Stopped, wait_or_stop};
 use super::{Keep, StoreEpochs, now, waterfall};
 
-/// Files of epochs that were opened in one hour become one.
+/// Files of epochs that were opened within one hour are merged.
 const COMPACTED: Duration = Duration::from_secs(3600);
 
-/// The length of spans whose files become one. A file of several that are to be one epoch could not be made part of it.
+/// The length of spans whose files are merged. A file must not reach beyond a span that is to become one epoch.
 pub(super) fn compaction_span(keep: &Keep, spec: &StoreSpec) -> Duration {
     let coarse = keep.coarse.as_ref().filter(|_| replaces_slots(spec));
     coarse.map_or(COMPACTED, |coarse| COMPACTED.min(coarse.every))
@@ -28,7 +28,7 @@ pub(super) struct Thinner {
     keep: Keep,
     ageing: Ageing,
     stop: watch::Receiver<bool>,
-    /// Places of damage that were logged, by table.
+    /// How many places of damage were logged, by table.
     logged: BTreeMap<PathBuf, usize>,
 }
 
@@ -75,7 +75,7 @@ impl Thinner {
         wait_or_stop(&self.stop, LOOK)
     }
 
-    /// How many bytes a history may have: the largest one what the others leave.
+    /// How many bytes a history may have: for the largest one, what the others leave of the limit.
     fn byte_allowance(&self, history: &EpochTable) -> Option<u64> {
         let all = || self.all.iter().flat_map(|of| of.history_tables()).map(EpochTable::data_bytes);
         let own = history.data_bytes();
@@ -83,7 +83,7 @@ impl Thinner {
         (all().max() == Some(own)).then_some(room)
     }
 
-    /// Makes one epoch of old ones, and one file of small ones.
+    /// Merges old epochs into one, and small files into one.
     pub(super) fn merge_old_epochs(&self, history: &EpochTable, moment: u64) -> Result<(), HistoryError> {
         if let Some(coarse) = self.keep.coarse.as_ref().filter(|_| history.can_be_coarse()) {
             let (after, every) = (coarse.after.as_millis() as u64, coarse.every.as_millis() as u64);
@@ -109,7 +109,7 @@ impl Thinner {
         *self.stop.borrow()
     }
 
-    /// Logs and counts what is damaged in a log, each place once.
+    /// Logs each place of damage once, and counts all of them.
     fn log_damage(&mut self, of: &StoreEpochs) {
         let mut places = 0;
         for table in of.history_tables() {

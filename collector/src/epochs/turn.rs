@@ -20,8 +20,8 @@ use crate::session::Writers;
 /// How long writers may take to move before the log says so. They renew their sessions every second.
 const LATE: Duration = Duration::from_secs(30);
 
-/// Ends an epoch that was over before this collector started, before anybody can write to its memory again. If that fails, it
-/// ends as others do.
+/// Ends an epoch that was due before this collector started, before anybody can write to its memory again. If
+/// that fails, it ends as usual.
 pub(super) fn end_overdue_epoch(keeper: &EpochArchiver) {
     let (open, began) = keeper.of.in_memory().open.clone();
     let due = Due::with_found(began, keeper.of.every, true);
@@ -39,7 +39,7 @@ pub(super) fn end_overdue_epoch(keeper: &EpochArchiver) {
 pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     let (open, began) = keeper.of.in_memory().open.clone();
     let mut due = Due::with_found(began, keeper.of.every, open.region.is_preexisting());
-    // What counters said at the last sealing. An epoch that an earlier life began was not seen to begin.
+    // The counters at the last sealing; unknown for an epoch that an earlier run began.
     let mut before = (!open.region.is_preexisting()).then(|| keeper.counter_totals());
     drop(open);
     loop {
@@ -67,7 +67,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
     }
 }
 
-/// The oldest epoch that is not written.
+/// The oldest epoch that has not been written.
 fn oldest_former(keeper: &EpochArchiver) -> Option<FormerEpoch> {
     keeper.of.in_memory().former.first().cloned()
 }
@@ -84,8 +84,8 @@ fn successor(keeper: &EpochArchiver, again: &mut Backoff) -> Result<Successor, S
     }
 }
 
-/// Gives the store the memory of the next epoch. `closed` and `begins` are when the one before ended and this one begins;
-/// `found`: that one was over before this collector started.
+/// Gives the store the memory of the next epoch. `closed` and `begins` are when the former epoch ended and
+/// this one begins; `found` means that the former one was over before this collector started.
 fn open_next(
     keeper: &EpochArchiver,
     successor: Successor,
@@ -103,14 +103,14 @@ fn open_next(
     let file = match keeper.stores.memory_backing() {
         MemoryBacking::Anonymous => None,
         MemoryBacking::Directory(dir) => {
-            // Before the files change places: a start that finds them knows both moments.
+            // Before the files are exchanged, so that a start that finds them knows both moments.
             began.extend([(store.generation, opened), (next, begins.moment)]);
             journal::write_journal(dir, &of.name, &began)?;
             Some(former_path(dir, &of.name, store.generation))
         }
     };
     keeper.traffic.begin_generation(&of.name, next, begins.moment);
-    // Who asks while files change places does not wait for the disk, and finds what was open until then.
+    // Queries during the exchange of files do not wait for the disk, and see the epoch that was open until then.
     let open = keeper.stores.replace_memory(successor, file.is_some())?;
     let mut in_memory = of.in_memory();
     in_memory.open = (open, begins);
@@ -118,9 +118,9 @@ fn open_next(
     Ok(())
 }
 
-/// Waits until nobody can write to the memory any more. Says whether all who did have moved.
+/// Waits until nobody can write to the memory any more. Returns whether all writers have moved.
 fn await_writers(keeper: &EpochArchiver, former: &FormerEpoch) -> Result<Writers, Stopped> {
-    // After a restart no translator has a key to what was over before; whether all had moved is not known.
+    // After a restart no translator has a key to an epoch that was over before; whether all had moved is unknown.
     let writers = || match former.found {
         true => Writers::Gone,
         false => keeper.traffic.store_writers(&keeper.of.name, former.store.generation),
@@ -142,7 +142,7 @@ fn await_writers(keeper: &EpochArchiver, former: &FormerEpoch) -> Result<Writers
     Ok(now)
 }
 
-/// Writes an epoch to the history and gives its memory back.
+/// Writes an epoch to the history and frees its memory.
 fn archive_epoch(
     keeper: &EpochArchiver,
     former: &FormerEpoch,
@@ -162,7 +162,7 @@ fn archive_epoch(
     };
     let (begun, mut again) = (Instant::now(), AGAIN);
     loop {
-        // It is written well before the next one is over.
+        // Writing takes much less time than the next epoch lasts.
         let pace = Pace::new(keeper.of.every / 4, &keeper.stop);
         match write_former(&keeper.of.history, former, &epoch, pace) {
             Ok(epoch) => {
@@ -192,15 +192,15 @@ fn archive_epoch(
     Ok(())
 }
 
-/// Writes an epoch whose memory is sealed. One that an earlier life wrote, and did not get to remove from memory, is
-/// left as it is. Gives the epoch as it is in the history.
+/// Writes an epoch whose memory is sealed. If an earlier run wrote it but did not get to free its memory, it
+/// is left as it is. Returns the epoch as it is in the history.
 pub(super) fn write_former(
     table: &EpochTable,
     former: &FormerEpoch,
     epoch: &HistoryEpoch,
     mut pace: Pace,
 ) -> Result<HistoryEpoch, WriteError> {
-    // Generations begin anew where memory was lost; a moment is that of one epoch.
+    // Generations start over when memory is lost, but a moment belongs to one epoch.
     let is_it = |kept: &HistoryEpoch| (kept.generation, kept.opened) == (epoch.generation, epoch.opened);
     if let Some(kept) = table.kept_epochs()?.iter().find(|kept| is_it(&kept.epoch)) {
         return Ok(kept.epoch.clone());

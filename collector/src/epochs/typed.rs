@@ -1,5 +1,4 @@
-//! What stores for INT held, in columns with names: tables beside each history, of what the keys that are known had, and
-//! of events.
+//! What stores for INT held, in named columns: tables beside each history, for known keys and for events.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,10 +18,10 @@ use super::events;
 use super::key_directory::{KnownKeys, id};
 use super::write::{WriteError, finish_epoch};
 
-/// Keys that are looked up together.
+/// How many keys are looked up together.
 const TOGETHER: usize = 4096;
 
-/// The columns of a flow, and their bytes.
+/// The columns of a flow, and their length in bytes.
 pub(super) const FLOW_LEN: usize = 16 + 16 + 2 + 2 + 2;
 pub(super) const FLOW: [(&str, Cell); 5] = [
     ("src", Cell::Address),
@@ -32,7 +31,7 @@ pub(super) const FLOW: [(&str, Cell); 5] = [
     ("protocol", Cell::U16),
 ];
 
-/// A table of what a store held.
+/// A table with what a store held.
 pub(super) struct Typed {
     pub(super) table: EpochTable,
     of: RowSubject,
@@ -43,16 +42,16 @@ enum RowSubject {
     Events,
 }
 
-/// What a store holds of a key.
+/// What a store holds for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyRecordKind {
     Path,
     Latency,
     Counts,
     Postcards(u8),
-    /// Of a hop of a flow, a queue or a port.
+    /// For a hop of a flow, a queue or a port.
     Metric,
-    /// Of a switch, or of a flow.
+    /// For a switch or a flow.
     Drops,
 }
 
@@ -66,7 +65,7 @@ struct PendingKeyRow {
 }
 
 impl KeyRecordKind {
-    /// What a store holds; nothing if it is none for INT.
+    /// What a store holds; empty if it is not a store for INT.
     fn kinds_in_store(spec: &StoreSpec) -> Vec<KeyRecordKind> {
         let is_long = |value_len: u8, needed| usize::from(value_len) >= needed;
         match (spec.name.as_str(), &spec.kind) {
@@ -84,7 +83,7 @@ impl KeyRecordKind {
         }
     }
 
-    /// The table: how its name ends, and the name of its rows' numbers.
+    /// The suffix of the table's name, and the name of the column that numbers its rows.
     fn table_names(self) -> (&'static str, &'static str) {
         match self {
             KeyRecordKind::Path
@@ -96,7 +95,7 @@ impl KeyRecordKind {
         }
     }
 
-    /// The columns: what a key stands for ([`KeyRecordKind::key_cells`]), then what the store held of it ([`KeyRecordKind::look_up_keys`]).
+    /// What a key stands for ([`KeyRecordKind::key_cells`]), then what it had ([`KeyRecordKind::look_up_keys`]).
     fn row_columns(self) -> Vec<(String, Cell)> {
         let of_key: &[_] = match self {
             KeyRecordKind::Path
@@ -133,7 +132,7 @@ impl KeyRecordKind {
         fixed.chain((0..count).map(|n| (format!("{numbered}_{n}"), Cell::U32))).collect()
     }
 
-    /// What a key stands for; `None` if the table has no keys of its kind. Numbers that a key does not have are 2^32 - 1.
+    /// What a key stands for; `None` if the table has no keys of its kind. Numbers that a key lacks are 2^32 - 1.
     fn key_cells(self, key: &Key, meaning: &Meaning) -> Option<Vec<u8>> {
         let numbers = |flow: Option<Key>, numbers: &[Option<u32>]| {
             let flow = flow.map_or(0, |flow| id(&flow)).to_be_bytes();
@@ -173,7 +172,7 @@ impl KeyRecordKind {
         }
     }
 
-    /// What the store has of each key; `None` where that is nothing.
+    /// What the store has for each key; `None` if nothing.
     fn look_up_keys(
         self,
         store: &Store,
@@ -188,7 +187,7 @@ impl KeyRecordKind {
             let values = answers.iter().zip(values.chunks_exact(reader.value_len()));
             Ok(values.map(|(answer, value)| with(value).filter(|_| answer.found)).collect())
         };
-        // Of `keys`, one or more for each that is asked about.
+        // Takes one or more keys for each key asked about.
         let counts = |keys: Vec<Key>| {
             let reader = key_increment::KeyIncrementReader::new(store).expect("a key-increment store");
             let mut of_lanes = vec![0; keys.len() * reader.lane_count()];
@@ -234,7 +233,7 @@ impl KeyRecordKind {
         }
     }
 
-    /// Writes a row for each known key of which the store has something.
+    /// Writes a row for each known key that the store has something for.
     fn write_rows(
         self,
         store: &Store,
@@ -259,7 +258,7 @@ impl KeyRecordKind {
 }
 
 impl Typed {
-    /// Opens the tables of a store for INT; there are none of any other. Files of spans of this length become one.
+    /// Opens the tables of a store for INT; other stores have none. Files within spans of this length are merged.
     pub(super) fn open(dir: &Path, spec: &StoreSpec, span: Duration) -> Result<Vec<Typed>, HistoryError> {
         let name = |of: &str| format!("{}.{of}", spec.name);
         if events::is_event_store(spec) {
@@ -279,7 +278,7 @@ impl Typed {
         KeyRecordKind::kinds_in_store(spec).into_iter().map(open).collect()
     }
 
-    /// Writes what a store held in an epoch that its history has, under the same number, unless that is there. `store` has its memory.
+    /// Writes what a store held in an epoch of its history, under the same number, unless done already. `store` has its memory.
     pub(super) fn write_epoch(
         &self,
         history: &EpochTable,
@@ -296,7 +295,7 @@ impl Typed {
             RowSubject::Keys(held) => held.write_rows(store, known, &mut flush)?,
             RowSubject::Events => events::write_rows(history, epoch.number, known, &mut flush)?,
         }
-        // What was lost is said once, by the history.
+        // Losses are recorded once, by the history.
         let epoch = HistoryEpoch { waterfall: serde_json::Value::Null, ..epoch.clone() };
         finish_epoch(&self.table, flush, &epoch)
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::keeper::add_to_counter;
 use super::{StoreEpochs, follow};
 
-/// How long a start waits for object storage that does not answer: then it goes on without.
+/// How long a start waits for object storage to answer before it continues without.
 const START: Duration = Duration::from_secs(5);
 
 dta_proto::shared_counters! {
@@ -26,7 +26,7 @@ dta_proto::shared_counters! {
     }
 }
 
-/// Opens a place in object storage and checks it. One that does not answer is checked later: `false`.
+/// Opens a place in object storage and checks it. `false` means that it did not answer and must be checked later.
 pub(super) fn open(url: &str, stop: &watch::Receiver<bool>) -> Result<(StorageBucket, bool), S3Error> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -79,7 +79,7 @@ impl Uploader {
         follow::run("object storage", &stop, &counters.failed, &counters.waiting, || self.update_copies());
     }
 
-    /// Brings all copies up to date; gives the first failure, or that of all tables.
+    /// Brings all copies up to date. Returns the first failure, or one that concerns all tables.
     fn update_copies(&mut self) -> Result<(), S3Error> {
         let mut all = if self.is_checked { Ok(()) } else { self.bucket.check_access(START) };
         self.is_checked = all.is_ok();
@@ -87,7 +87,7 @@ impl Uploader {
             for (table, mirror) in of.history_tables().zip(mirrors) {
                 let mut done = MirrorProgress::default();
                 let before = mirror.waiting_epoch_count();
-                // While nothing can be copied, it is still counted what waits, and what goes meanwhile.
+                // While nothing can be copied, still count what is waiting and what is removed meanwhile.
                 let followed = match &all {
                     Err(error) if !self.is_checked || is_of_all(error) => {
                         mirror.update_waiting(table, &mut done)
@@ -119,7 +119,7 @@ impl Uploader {
     }
 }
 
-/// Whether it holds up all tables, and is not tried with each of them.
+/// Whether the error concerns all tables, so that the others need not be tried.
 fn is_of_all(error: &S3Error) -> bool {
     error.is_transient() || matches!(error, S3Error::Stopped)
 }

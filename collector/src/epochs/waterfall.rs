@@ -1,9 +1,9 @@
-//! What became of the reports of an epoch, by the counters of all nodes: what they rose by between the sealing of the epoch before and its own.
+//! What happened to the reports of an epoch: how much the counters of all nodes rose between the sealing of the previous epoch and its own.
 //!
-//! Counters are those of a store's primitive, and where there is none for a primitive, of all reports. Those of
-//! translators are as old as their last renewal, about a second, so that some reports count in the epoch beside, and the NIC may
-//! have received frames of which no translator has said yet that it sent them: these are carried over ([`Totals`]).
-//! Nothing is counted twice, nothing is left out, and what was not lost is in no epoch's losses.
+//! Counters are those of the store's primitive or, where a primitive has none, of all reports. Those of
+//! translators are as old as their last renewal, about a second. So some reports count in the neighbouring
+//! epoch, and the NIC may have received frames that no translator has yet reported as sent: these are carried
+//! over ([`Totals`]). Nothing is counted twice or left out, and what was not lost counts as lost in no epoch.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::Counted;
 
-/// What the counters of all nodes said at a moment.
+/// The counters of all nodes at a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
-    /// Sums over all nodes, by what is counted.
+    /// Sums over all nodes, by what they count.
     of: BTreeMap<&'static str, u64>,
-    /// Reports or frames that did not get there, by reason.
+    /// Reports or frames that did not arrive, by reason.
     lost: BTreeMap<String, u64>,
-    /// By link: how many more came than those before it say that they sent. Their counters are older: they will.
+    /// By link: how many more arrived than were reported as sent. The sender's counters are older and will catch up.
     ahead: BTreeMap<String, u64>,
 }
 
@@ -46,7 +46,7 @@ impl Totals {
             (ours(&translator::OF_LOST, &of), LOST),
             (ours(&translator::STORE_FRAMES, &[&spec.name]), FRAMES),
             (ours(&translator::LINK_SENT, &[translator::ROCE]), LINK),
-            // Injected faults act before the link counts.
+            // Injected faults take effect before the link counts.
             (ours(&translator::FAULTS, &[translator::ROCE, Fault::Dropped.name()]), LINK),
             (ours(&translator::FRAMES, &[]), ALL_FRAMES),
         ];
@@ -82,7 +82,7 @@ impl Totals {
             let rose = total.saturating_sub(before.lost.get(reason).copied().unwrap_or_default());
             lost.insert(reason.clone(), rose);
         }
-        // A translator without counters of its link has those of frames alone.
+        // A translator without link counters has only its count of frames.
         let frames = if self.of.contains_key(LINK) { all(LINK) } else { all(ALL_FRAMES) };
         let links = [
             (&between::REPORTER_TRANSLATOR, all(GAPS), all(FILLED)),
@@ -91,7 +91,7 @@ impl Totals {
         let mut ahead = BTreeMap::new();
         for (link, sent, came) in links {
             let link = link.format_name(&[]);
-            // What came before its sender said so was no loss then, and is none now.
+            // What arrived before its sender reported it was not a loss then, and is none now.
             let came = came + before.ahead.get(&link).copied().unwrap_or_default();
             ahead.insert(link.clone(), came.saturating_sub(sent));
             lost.insert(link, sent.saturating_sub(came));
@@ -108,7 +108,7 @@ impl Totals {
     }
 }
 
-/// The reason that a counter is of, if it is one of losses, as `run-testbed` names it.
+/// The name `run-testbed` gives the loss that a counter counts; `None` if it does not count losses.
 fn loss_reason(node: &str, hop: &str, name: &str) -> Option<String> {
     let found = counter::find_counter(node, name)?;
     let is = |definition: &Definition| std::ptr::eq(found.definition, definition);
@@ -119,7 +119,7 @@ fn loss_reason(node: &str, hop: &str, name: &str) -> Option<String> {
     lost.into_iter().any(is).then(|| name.to_owned())
 }
 
-/// A waterfall for who asks.
+/// A waterfall as a message for clients.
 pub(super) fn waterfall_message(waterfall: &Value) -> Option<Waterfall> {
     let of = waterfall.as_object()?;
     let count = |name: &str| of.get(name).and_then(Value::as_u64);
@@ -137,8 +137,8 @@ pub(super) fn waterfall_message(waterfall: &Value) -> Option<Waterfall> {
     })
 }
 
-/// The waterfall of several epochs together: what is known of each of them. A sum over some would stand beside the rows of
-/// all.
+/// The waterfall of several epochs together, with only those counts that all of them have: a sum over some
+/// epochs would stand beside the rows of all.
 pub(super) fn sum(epochs: &[KeptEpoch]) -> Value {
     let mut all = epochs.iter().map(|kept| &kept.epoch.waterfall);
     let mut summed = all.clone().fold(Value::Null, add_values);
@@ -187,7 +187,7 @@ mod tests {
                 [("translator/t", &[("link.roce.sent", sent)][..]), ("nic/soft", &[("received", received)])];
             Totals::from_nodes(&spec, &nodes(&of_link))
         };
-        // Translators' counters are up to a second older. Of the last epoch 7 frames are lost.
+        // Translators' counters are up to a second older. In the last epoch, 7 frames are lost.
         let mut lost = Vec::new();
         let mut before = Totals::default();
         for (sent, received) in
@@ -268,10 +268,10 @@ mod tests {
             rows,
             rows_of: None,
         };
-        // The collector was killed in the first, which has all the rows.
+        // The collector was killed in the first epoch, which has all the rows.
         let nothing = json!({ "sent": 0, "landed": 0, "frames": 0, "lost": {} });
         assert_eq!(sum(&[kept(Value::Null, 1341), kept(nothing.clone(), 0)]), Value::Null);
-        // Of the first of a list nothing is known but what was read.
+        // For the first epoch of a list, only what was read is known.
         let of_list = json!({ "overwritten": 2 });
         let mut second = nothing;
         second["overwritten"] = 3.into();

@@ -1,9 +1,9 @@
-//! Writing an epoch to a store's history.
+//! Writes an epoch to a store's history.
 
 use dta_history::{EpochFlush, EpochTable, HistoryEpoch, HistoryError};
 use dta_memory::region::AccessError;
 
-/// Epochs that a full disk does not take: the newest ones.
+/// How many of the newest epochs are kept even on a full disk.
 pub(super) const FLOOR: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -18,8 +18,8 @@ pub(super) fn next_number(table: &EpochTable) -> Result<u64, HistoryError> {
     Ok(table.kept_epochs()?.last().map_or(1, |last| last.epoch.number + 1))
 }
 
-/// Writes an epoch under the number that is next. `fill` gives its rows, and what of it is known only then. On a full
-/// disk the oldest epochs make room, and it is asked again.
+/// Writes an epoch under the next number. `fill` writes its rows, and fills in what is known only then. On a
+/// full disk the oldest epochs make room, and `fill` is called again.
 pub(super) fn write_epoch(
     table: &EpochTable,
     mut epoch: HistoryEpoch,
@@ -57,13 +57,13 @@ pub(super) fn finish_epoch(
     Ok(())
 }
 
-/// Where the disk is full, removes the oldest epochs. Gives back an error that this does not help against.
+/// If the disk is full, removes the oldest epochs. Returns the error if this does not help.
 pub(super) fn make_room(table: &EpochTable, error: WriteError) -> Result<(), WriteError> {
     match &error {
         WriteError::History(full) if full.is_disk_full() => {}
         _ => return Err(error),
     }
-    // At least one epoch goes, or there is none to go.
+    // Either at least one epoch is removed, or there is none to remove.
     let removed = table.make_room(1, FLOOR)?;
     if removed.epochs.is_empty() {
         return Err(error);

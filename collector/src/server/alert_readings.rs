@@ -1,4 +1,4 @@
-//! Reads counters and values for alert rules. Stores cannot list their keys: those are read that the key directory knows.
+//! Reads counters and values for alert rules. Stores cannot list their keys, so the key directory says which to read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use foldhash::fast::RandomState;
 
 use crate::alerts::{AlertEngine, Reading, ReadingKind};
 
-/// Most counters and values that are read at a time.
+/// Most counters and values read at a time.
 const MOST_READINGS: usize = 65_536;
-/// Longest time between two readings, in nanoseconds: a store with epochs begins from zero with each.
+/// Longest time between two readings, in nanoseconds: a store with epochs starts from zero in each.
 const LONGEST_PAUSE: u64 = 10_000_000_000;
 
-/// What was read last.
+/// The last readings, and what they were read from.
 #[derive(Debug, Default)]
 pub struct ReadingPoller {
-    /// When the bucket ended at whose end it was read.
+    /// The end of the bucket at whose end they were taken.
     last_end: u64,
     counts: HashMap<Key, u64, RandomState>,
-    /// The memory that they are of.
+    /// The memory that the counts are from.
     counted_in: Option<Arc<Store>>,
     /// When values were written.
     times: HashMap<Key, u64, RandomState>,
     is_warned: bool,
 }
 
-/// A key that is read, and what it is about.
+/// A key to read, and what it is about.
 struct Subject {
     key: Key,
     kind: ReadingKind,
@@ -44,7 +44,7 @@ struct Subject {
 }
 
 impl ReadingPoller {
-    /// Reads what rules are about, if a bucket of theirs is over since it was read last.
+    /// Reads what rules are about, if one of their buckets has ended since the last reading.
     pub fn poll(
         &mut self,
         engine: &mut AlertEngine,
@@ -53,7 +53,7 @@ impl ReadingPoller {
         now: u64,
     ) {
         let Some(bucket) = engine.reading_interval() else {
-            // Nor is former memory held for longer.
+            // This also releases memory that was replaced.
             *self = ReadingPoller::default();
             return;
         };
@@ -88,8 +88,8 @@ impl ReadingPoller {
         }
     }
 
-    /// What was counted since the last reading. A key that is read for the first time has counted nothing yet: since when
-    /// it counts is not known.
+    /// What was counted since the last reading. A key that is read for the first time has counted nothing
+    /// yet, as it is unknown since when it counts.
     fn read_counters(
         &mut self,
         store: &Arc<Store>,
@@ -98,7 +98,7 @@ impl ReadingPoller {
     ) -> Result<(), AccessError> {
         let keys: Vec<Key> = subjects.iter().map(|subject| subject.key).collect();
         let counts = query_counts(store, &keys)?;
-        // What came into memory that was replaced since then.
+        // The final counts in memory that was replaced since then.
         let former = match self.counted_in.replace(store.clone()) {
             Some(former) if !Arc::ptr_eq(&former.region, &store.region) => {
                 Some(query_counts(&former, &keys)?)
@@ -111,7 +111,7 @@ impl ReadingPoller {
             let Some(before) = before.get(&subject.key) else { continue };
             let more = match &former {
                 Some(former) => former[number].saturating_sub(*before).saturating_add(count),
-                // It was set to zero.
+                // It was reset to zero.
                 None => count.checked_sub(*before).unwrap_or(count),
             };
             add(subject.to_reading(more, 0, more > 0));
@@ -153,7 +153,7 @@ impl Subject {
     }
 }
 
-/// The count of each key; nothing of a store of another kind.
+/// The count of each key; empty for a store of another kind.
 fn query_counts(store: &Store, keys: &[Key]) -> Result<Vec<u64>, AccessError> {
     let Some(reader) = KeyIncrementReader::new(store) else { return Ok(Vec::new()) };
     let mut lanes = vec![0; keys.len() * reader.lane_count()];
@@ -161,7 +161,7 @@ fn query_counts(store: &Store, keys: &[Key]) -> Result<Vec<u64>, AccessError> {
     Ok(lanes.chunks(reader.lane_count()).map(total_of_lanes).collect())
 }
 
-/// What the key directory knows of these kinds.
+/// The keys of these kinds that the directory knows.
 fn find_subjects(kinds: &[ReadingKind], directory: &mut Directory) -> Vec<Subject> {
     let mut subjects = Vec::new();
     let is_interface = |kind: &&ReadingKind| matches!(kind, ReadingKind::Interface(_));
@@ -178,7 +178,7 @@ fn find_subjects(kinds: &[ReadingKind], directory: &mut Directory) -> Vec<Subjec
     if kinds.iter().all(|kind| is_interface(&kind)) {
         return subjects;
     }
-    // Those that were reported last stay the last to be forgotten, and are the first to be read.
+    // Keys are looked up so that the last reported ones remain the last to be forgotten, and are read first.
     let keys: Vec<Key> = directory.known_keys().collect();
     let interfaces = subjects.len();
     for key in keys.into_iter().rev() {
@@ -193,7 +193,7 @@ fn find_subjects(kinds: &[ReadingKind], directory: &mut Directory) -> Vec<Subjec
     subjects
 }
 
-/// Where the number of this kind is, if a key of the directory has one.
+/// The key that holds the number of this kind, if a key of the directory has one.
 fn key_to_read(kind: ReadingKind, key: Key, meaning: &Meaning) -> Option<Key> {
     match (kind, meaning) {
         (ReadingKind::Drops, Meaning::SwitchDrops { .. })
@@ -280,7 +280,7 @@ mod tests {
             }
         }
 
-        /// Runs so many seconds, and returns which rules fire then, with their values.
+        /// Runs this many seconds, and returns which rules are firing then, with their values.
         fn run(&mut self, seconds: u64, mut each: impl FnMut(&World, u64)) -> Vec<(String, f64)> {
             for _ in 0..seconds {
                 each(self, (self.now - START) / SECOND);
@@ -315,7 +315,7 @@ mod tests {
             .directory
             .remember_key(telemetry::interface_name_key(EXPORTER, 3), Means::Name(TraceName::new("uplink")));
         let key = |counter| telemetry::interface_counter_key(EXPORTER, 3, counter);
-        // What was counted before is not of this window.
+        // What was counted before is not part of this window.
         world.count(&key(InterfaceCounter::OutDiscards), 1_000_000);
         let load = |world: &World, _| world.count(&key(InterfaceCounter::OutOctets), 1000);
         let firing = world.run(300, load);
@@ -327,7 +327,7 @@ mod tests {
             world.count(&key(InterfaceCounter::InDiscards), 1);
         });
         assert_eq!(names(&firing), ["discards", "load"]);
-        // A new epoch begins from zero, and what came before its beginning counts.
+        // A new epoch starts from zero, but what came before it still counts.
         let successor = world.stores.successor(store::COUNTERS).unwrap();
         load(&world, 0);
         world.stores.replace_memory(successor, false).unwrap();
@@ -399,7 +399,7 @@ mod tests {
         let key = |port| telemetry::queue_occupancy_key(6, Some(port), Some(0));
         for port in [1, 2] {
             world.directory.remember_key(key(port), Means::Itself);
-            // Of another metric: it says nothing of this one.
+            // Another metric, which says nothing about this one.
             let congestion = telemetry::queue_congestion_key(6, Some(port), Some(0));
             world.directory.remember_key(congestion, Means::Itself);
             world.write(&congestion, 5000, START);

@@ -1,5 +1,5 @@
-//! Evaluates alert rules on what comes into this collector's memory: a reader of its lists, counters and values on a thread
-//! of its own, which gives way to the software NIC and to calls. Where it cannot follow, it takes a sample, and says so.
+//! Evaluates alert rules on what comes into this collector's memory: reads its lists, counters and values on a thread of
+//! its own, which gives way to the software NIC and to calls. If it cannot keep up, it takes a sample and says so.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use crate::alerts::deliver::{AlertDeliveries, DeliveryOptions};
 use crate::alerts::{AlertBoard, AlertEngine, Evaluation, Finding, Rule};
 use crate::config::{Config, MemoryBacking};
 
-/// How often the lists are read, and how often while a list brings more than a quarter of its ring at a time.
+/// How often the lists are read, and how often while a list brings more than a quarter of its ring each time.
 const EVERY: Duration = Duration::from_secs(1);
 const EVERY_WHEN_BUSY: Duration = Duration::from_millis(50);
-/// Batches that are read at a time.
+/// Batches to read at a time.
 const BATCHES: u64 = 256;
-/// At most one batch in so many is evaluated.
+/// Under load, at least one batch in this many is evaluated.
 const MOST_SKIPPED: u64 = 64;
-/// How much this thread gives way to others.
+/// How much this thread yields to others.
 const NICE: i32 = 5;
-/// Largest rows of an alert, and alerts of an evaluation that have them: each takes a scan of memory.
+/// Largest rows shown with an alert, and most alerts of an evaluation that get them: each takes a scan of memory.
 const ROWS: usize = 3;
 const MOST_SCANS: usize = 4;
-/// The file of the state, in the memory directory.
+/// The file that keeps the state, in the memory directory.
 const STATE_FILE: &str = "alerts.json";
 
 /// The alerts that an earlier run left in a memory directory. A damaged file does not keep a collector from starting.
@@ -52,7 +52,7 @@ pub(super) fn open_board(folder: Option<&Path>) -> AlertBoard {
     })
 }
 
-/// Has alerts fire once in the collector's cluster, if it is in one.
+/// Makes alerts fire only once in the collector's cluster, if it is in one.
 pub(super) fn join_cluster(config: &Config, board: &AlertBoard) -> anyhow::Result<()> {
     if let Some(cluster) = &config.cluster {
         let id = cluster.id(config).to_owned();
@@ -61,7 +61,7 @@ pub(super) fn join_cluster(config: &Config, board: &AlertBoard) -> anyhow::Resul
     Ok(())
 }
 
-/// Lets another collector of the cluster, if there is one, deliver from now on.
+/// Hands delivery over to another collector of the cluster, if there is one.
 pub(super) async fn leave_cluster(board: &AlertBoard) {
     if let Some(cluster) = board.cluster()
         && tokio::time::timeout(super::cluster::LEAVE, cluster.leave_cluster()).await.is_err()
@@ -70,7 +70,7 @@ pub(super) async fn leave_cluster(board: &AlertBoard) {
     }
 }
 
-/// What deliveries of a configuration's collector say, with links to the page at this address.
+/// How deliveries describe this collector, with links to the page at this address.
 pub(super) fn delivery_options(config: &Config, page: String) -> DeliveryOptions {
     let folder = match &config.memory {
         MemoryBacking::Anonymous => None,
@@ -79,7 +79,7 @@ pub(super) fn delivery_options(config: &Config, page: String) -> DeliveryOptions
     DeliveryOptions { collector: config.name.clone(), page, folder }
 }
 
-/// Starts to deliver alerts to the receivers of a configuration.
+/// Starts delivering alerts to the configured receivers.
 pub(super) fn start_deliveries(
     config: &Config,
     page: String,
@@ -97,7 +97,7 @@ pub(super) struct AlertFollower {
 }
 
 impl AlertFollower {
-    /// Starts to evaluate rules on the lists of these stores.
+    /// Starts evaluating rules on the lists of these stores.
     pub(super) fn start(
         rules: Vec<Rule>,
         board: &Arc<AlertBoard>,
@@ -107,8 +107,8 @@ impl AlertFollower {
         RuleEvaluation::new(rules, board.clone(), stores, names.clone(), now_ns()).spawn()
     }
 
-    /// Evaluates other rules from now on, or the same ones on the lists of more stores. What is known for rules that have
-    /// not changed is kept.
+    /// Evaluates other rules from now on, or the same ones on the lists of more stores. What is known for
+    /// unchanged rules is kept.
     pub(super) fn change_rules(
         &mut self,
         rules: Vec<Rule>,
@@ -116,7 +116,7 @@ impl AlertFollower {
         stores: &Arc<ServedStores>,
         names: &Arc<Names>,
     ) -> std::io::Result<()> {
-        // Before others begin: it must not bring alerts back whose rules are gone.
+        // Stop first: the old evaluation must not bring back alerts whose rules are gone.
         *self = match self.stop_evaluation() {
             Some(former) => former.with_rules(rules, now_ns()).spawn()?,
             None => AlertFollower::start(rules, board, stores, names)?,
@@ -124,7 +124,7 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Waits until nothing is evaluated any more; returns what is known, unless the evaluation has failed.
+    /// Waits until the evaluation has stopped; returns what it knows, unless it failed.
     fn stop_evaluation(&mut self) -> Option<RuleEvaluation> {
         self.stop = None;
         let evaluation = self.thread.take()?.join();
@@ -153,12 +153,12 @@ struct RuleEvaluation {
     is_warned: bool,
 }
 
-/// Which batches are evaluated: one in so many.
+/// Decides which batches are evaluated: one in `one_in`.
 #[derive(Debug)]
 struct BatchSampler {
     one_in: u64,
     number: u64,
-    /// How often in a row a list brought more than a quarter of its ring.
+    /// How many times in a row a list brought more than a quarter of its ring.
     busy: u32,
 }
 
@@ -167,13 +167,13 @@ impl BatchSampler {
         BatchSampler { one_in: 1, number: 0, busy: 0 }
     }
 
-    /// What a batch stands for, if it is evaluated.
+    /// How many batches this one stands for, if it is to be evaluated.
     fn weight(&mut self) -> Option<u64> {
         self.number = self.number.wrapping_add(1);
         self.number.is_multiple_of(self.one_in).then_some(self.one_in)
     }
 
-    /// Takes fewer batches where a reader stays busy even though it reads again at once.
+    /// Takes fewer batches if a reader stays busy even though it reads again at once.
     fn adapt(&mut self, is_busy: bool) {
         self.busy = if is_busy { self.busy.saturating_add(1) } else { 0 };
         self.one_in = match self.busy {
@@ -206,7 +206,7 @@ impl RuleEvaluation {
         evaluation.with_rules(rules, now)
     }
 
-    /// Goes on with other rules, and with the lists of stores that were added.
+    /// Continues with other rules, and with the lists of stores that were added.
     fn with_rules(mut self, rules: Vec<Rule>, now: u64) -> RuleEvaluation {
         self.board.begin_rules(&rules, now);
         let stores = &self.stores;
@@ -219,7 +219,7 @@ impl RuleEvaluation {
         } else {
             let all = |_| ReadStart::Oldest;
             self.records = self.records.or_else(|| follow(flow_record::STORE, holds_flow_records, all));
-            // Whether old events are of a window nobody knows: clocks of switches may be wrong.
+            // Old events cannot be assigned to windows: clocks of switches may be wrong.
             let new = |list| match list {
                 list::KEYS => ReadStart::Oldest,
                 _ => ReadStart::Next,
@@ -234,7 +234,7 @@ impl RuleEvaluation {
     fn spawn(mut self) -> std::io::Result<AlertFollower> {
         let (stop, stopped) = channel();
         let run = move || {
-            // Where the system refuses, it has the priority of others.
+            // If the system refuses, the thread keeps the usual priority.
             _ = rustix::process::nice(NICE);
             self.run(&stopped);
             self
@@ -244,7 +244,7 @@ impl RuleEvaluation {
     }
 
     fn run(&mut self, stopped: &Receiver<()>) {
-        // Nothing is sent: whoever stops it drops the other end.
+        // Nothing is ever sent: whoever stops this drops the other end.
         self.look_back(|| stopped.try_recv() == Err(TryRecvError::Disconnected));
         loop {
             let is_busy = self.read_lists();
@@ -258,8 +258,8 @@ impl RuleEvaluation {
         }
     }
 
-    /// Fills the windows of rules that were added with the records in memory that have been read; if it is stopped, the
-    /// next evaluation does.
+    /// Fills the windows of added rules with records that were read before and are still in memory. If this
+    /// is stopped, the next evaluation does it.
     fn look_back(&mut self, is_stopped: impl Fn() -> bool) {
         let Self { engine, records: Some((follower, _)), .. } = self else { return };
         if let Err(error) = engine.look_back(now_ns(), |add| follower.read_again(BATCHES, is_stopped, add)) {
@@ -267,7 +267,7 @@ impl RuleEvaluation {
         }
     }
 
-    /// Takes what is new, and returns whether there may be much more soon.
+    /// Reads what is new; returns whether there may soon be much more.
     fn read_lists(&mut self) -> bool {
         let Self { engine, board, directory, .. } = self;
         let count_losses = |engine: &mut AlertEngine, progress: &ReadProgress, now| {
@@ -349,7 +349,7 @@ fn holds_events(store: &Store) -> bool {
     matches!(store.spec.kind, StoreKind::Append { entry_len, .. } if usize::from(entry_len) == telemetry::ENTRY_LEN)
 }
 
-/// The largest groups of flow records that are the evidence of a finding, in words.
+/// The largest groups of flow records behind a finding, in words.
 fn largest_rows(store: &Store, rule: &Rule, finding: &Finding) -> Vec<String> {
     let Some((question, by)) = finding.to_question(rule) else { return Vec::new() };
     let row = |row: &FlowRow| {
@@ -364,7 +364,7 @@ fn largest_rows(store: &Store, rule: &Rule, finding: &Finding) -> Vec<String> {
             format_count(sums.packets, "packet", "packets")
         )
     };
-    // One thread: nobody waits for it.
+    // One thread is enough: nobody waits for it.
     let tally = tally_flows(store, &question, false, 1);
     tally.map_or(Vec::new(), |(tally, _)| tally.rank_groups(by, ROWS).rows.iter().map(row).collect())
 }
@@ -418,14 +418,14 @@ mod tests {
         write(&store, 0, 1..=4);
         write(&store, 1, 1..=4);
         assert!(!evaluation.read_lists());
-        // The bucket of these records is over.
+        // The bucket of these records has ended.
         let now = now_ns() + 601 * SECOND;
         evaluation.evaluate(now);
         let alerts = evaluation.board.alerts();
         assert_eq!((alerts.len(), alerts[0].value, alerts[0].state.as_str()), (1, 80.0, "firing"));
         assert_eq!(alerts[0].rows.len(), 1, "{alerts:?}");
         assert!(alerts[0].rows[0].contains("src-port 7") && alerts[0].rows[0].ends_with("80 packets"));
-        // The writer is a ring and 10 ahead.
+        // The writer is a ring and 10 batches ahead.
         write(&store, 0, 5..=4 + RING as u32 + 10);
         assert!(evaluation.read_lists());
         evaluation.evaluate(now);
@@ -445,7 +445,7 @@ mod tests {
         let more = busy.replace("busy", "more").replace("dst", "src");
         let rules = parse_rules(&format!("defaults = false\n{more}{busy}severity = \"critical\"\n"));
         evaluation = evaluation.with_rules(rules.clone(), now_ns());
-        // What comes meanwhile is read when its turn comes.
+        // What comes meanwhile is read in its turn.
         write(&store, 0, 5..=6);
         evaluation.look_back(|| true);
         evaluation = evaluation.with_rules(rules, now_ns());

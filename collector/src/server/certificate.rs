@@ -1,4 +1,4 @@
-//! This collector's certificate: a warning before it expires.
+//! Warns before this collector's certificate expires.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use super::wait_until_stopped;
 /// How often the certificate is checked.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// The warning about a certificate that has expired or soon will; `None` while there is time.
+/// The warning about a certificate that has expired or soon will; `None` while there is enough time.
 pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<String> {
     let cure = "replace it and send this collector SIGHUP";
     match validity.ends_soon(now)? {
@@ -22,7 +22,7 @@ pub(super) fn expiry_warning(validity: &Validity, now: SystemTime) -> Option<Str
     }
 }
 
-/// The same for the page.
+/// Like [`expiry_warning`], for the page.
 #[cfg(feature = "web")]
 pub(super) fn expiry_notice(validity: &Validity, now: SystemTime) -> Option<Notice> {
     let (severity, text) = match validity.ends_soon(now)? {
@@ -33,7 +33,7 @@ pub(super) fn expiry_notice(validity: &Validity, now: SystemTime) -> Option<Noti
     Some(Notice { severity, about: "TLS certificate".to_owned(), text, advice })
 }
 
-/// Logs the warning every hour, as long as there is one.
+/// Logs the warning every hour, as long as it applies.
 pub(super) async fn watch_expiry(path: PathBuf, validity: Validity, stopped: watch::Receiver<bool>) {
     let mut interval = tokio::time::interval(LOOK);
     loop {

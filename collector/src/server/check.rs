@@ -1,4 +1,4 @@
-//! Checks before a collector starts.
+//! Checks made before a collector starts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::alerts::deliver::check_receivers;
 use crate::config::{Config, MemoryBacking};
 use crate::epochs;
 
-/// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens nothing
+/// Checks whether a collector with this configuration could start: TLS files, and room for the stores. Opens
 /// and changes nothing. Returns warnings, in sentences.
 pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
     let tls = checked_tls(config)?;
@@ -53,7 +53,7 @@ pub fn check_config(config: &Config) -> anyhow::Result<Vec<String>> {
 /// Checks that each operation on these stores fits one packet of the device.
 ///
 /// # Errors
-/// The first store whose batches do not fit.
+/// The first store whose batches are too large.
 pub(super) fn check_path_mtu(stores: &[StoreSpec], device: &Device) -> anyhow::Result<()> {
     match stores.iter().find(|store| store.element_len() > device.mtu.into()) {
         Some(store) => bail!(
@@ -73,12 +73,11 @@ pub(super) fn tls_files(config: &Config) -> Option<ServerFiles<'_>> {
     Some(ServerFiles { cert: &tls.cert, key: &tls.key, client_ca: &tls.client_ca })
 }
 
-/// What others could use or read that they should not.
+/// Warns about what others could use or read but should not.
 pub(super) fn exposure_warnings(config: &Config) -> Vec<String> {
     tls::exposure_warnings(config.listen, tls_files(config).as_ref(), "get keys to memory")
 }
 
-/// The names of switches, ports and drop reasons.
 pub(super) fn load_names(config: &Config) -> anyhow::Result<Arc<Names>> {
     let (names, path) = Names::find_and_load(config.names.as_deref())?;
     if let Some(path) = path {

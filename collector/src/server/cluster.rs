@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::cluster::ClusterMembership;
 use crate::config::{self, Config};
 
-/// For how long leaving is tried; after that the lease ends by itself.
+/// How long to try leaving; after that the lease simply expires.
 pub(super) const LEAVE: Duration = Duration::from_secs(2);
 
 pub(super) struct MembershipHandle {
@@ -28,7 +28,7 @@ pub(super) struct MembershipHandle {
     task: JoinHandle<()>,
 }
 
-/// The place of a collector in a cluster, before it joins.
+/// A collector's membership in a cluster, before it joins.
 pub(super) fn new_cluster(cluster: &config::CollectorClusterConfig, config: &Config) -> ClusterMembership {
     let replaces = |store: &&StoreSpec| {
         config.epochs.contains_key(&store.name) && store.kind.primitive().epoch_end() == EpochEnd::Replaces
@@ -38,7 +38,7 @@ pub(super) fn new_cluster(cluster: &config::CollectorClusterConfig, config: &Con
     ClusterMembership::new(cluster.id(config).to_owned(), cluster.etcd.lease_duration(), with_epochs)
 }
 
-/// Where others reach a collector of a cluster whose gRPC is at `listen`.
+/// The address at which others reach a collector of a cluster whose gRPC is at `listen`.
 pub(super) fn reachable_address(
     of: &config::CollectorClusterConfig,
     config: &Config,
@@ -60,7 +60,7 @@ pub(super) fn reachable_address(
     Ok(if is_plain { address } else { format!("https://{address}") })
 }
 
-/// Joins, in a task that keeps trying while etcd cannot be reached; each view of the cluster is also given to `follow_view`.
+/// Joins, in a task that keeps trying while etcd is unreachable. Each view of the cluster is also passed to `follow_view`.
 pub(super) fn join_cluster(
     of: &config::CollectorClusterConfig,
     config: &Config,
@@ -75,9 +75,9 @@ pub(super) fn join_cluster(
         address,
         device: device.name.clone(),
         zone: of.zone.clone(),
-        // As long as it lives: with another share of the load, it would be given other keys.
+        // Constant for its lifetime: if its share of the load changed, it would be given other keys.
         free_memory: config.stores.iter().map(StoreSpec::region_len).sum(),
-        // A later life has a higher one.
+        // A later run has a higher one.
         generation: moment::now(),
         ..CollectorRecord::default()
     };
@@ -109,7 +109,7 @@ pub(super) fn join_cluster(
 }
 
 impl MembershipHandle {
-    /// Says which stores it has by another configuration, so that their lists are placed.
+    /// Announces the stores of another configuration, so that their lists are placed.
     pub(super) fn has_stores_of(&self, config: &Config) {
         self.says.send_if_modified(|said| {
             let next = with_stores(said, config);
@@ -119,14 +119,14 @@ impl MembershipHandle {
         });
     }
 
-    /// Leaves the cluster: what this collector has goes to others.
+    /// Leaves the cluster: what this collector holds goes to others.
     pub(super) async fn leave_cluster(self) {
         let _ = self.leave.send(());
         let _ = self.task.await;
     }
 }
 
-/// Where others reach the metrics at an address of this host, if they do, by the collector's gRPC address as they reach it.
+/// Where others reach metrics at an address of this host, if they can; takes the host from the gRPC address as they see it.
 fn reachable(metrics: SocketAddr, address: &str) -> Option<String> {
     let host = address.rsplit_once("://").map_or(address, |(_, place)| place).rsplit_once(':')?.0;
     match metrics.ip() {
@@ -139,7 +139,7 @@ fn reachable(metrics: SocketAddr, address: &str) -> Option<String> {
     }
 }
 
-/// The metrics of all collectors that are there, as Prometheus' HTTP service discovery reads them.
+/// The metrics addresses of all present collectors, in the format of Prometheus' HTTP service discovery.
 pub(super) fn scrape_targets(cluster: &ClusterMembership) -> String {
     let view = cluster.newest_view();
     let scraped = view.collectors.iter().filter(|(_, collector)| !collector.metrics.is_empty());
@@ -147,7 +147,7 @@ pub(super) fn scrape_targets(cluster: &ClusterMembership) -> String {
     serde_json::Value::from_iter(scraped.map(target)).to_string()
 }
 
-/// Adds how a collector's place in a cluster is.
+/// Adds metrics about a collector's place in a cluster.
 pub(super) fn add_cluster_metrics(cluster: &ClusterMembership, page: &mut MetricsPage) {
     let view = cluster.newest_view();
     let mut gauge = |name: &'static str, help: &'static str, labels: Labels, value: u64| {
@@ -172,7 +172,7 @@ pub(super) fn add_cluster_metrics(cluster: &ClusterMembership, page: &mut Metric
     }
 }
 
-/// Whether a node of etcd is on this host, as far as its URL shows.
+/// Whether an etcd node is on this host, judging by its URL.
 fn is_local_node(node: &str) -> bool {
     let host =
         node.rsplit("//").next().and_then(|place| place.rsplit_once(':')).map_or(node, |(host, _)| host);
@@ -180,7 +180,7 @@ fn is_local_node(node: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-/// What a collector says of itself, with the stores of a configuration.
+/// What a collector announces about itself, with the stores of a configuration.
 fn with_stores(said: &CollectorRecord, config: &Config) -> CollectorRecord {
     CollectorRecord {
         copies: config.replicas.values().copied().max().unwrap_or(1),
@@ -189,7 +189,7 @@ fn with_stores(said: &CollectorRecord, config: &Config) -> CollectorRecord {
     }
 }
 
-/// How many lists the cluster places of a store, if it is placed by lists.
+/// How many lists of a store the cluster places, if it is placed by lists.
 fn placed_lists(store: &StoreSpec) -> Option<(String, u32)> {
     let lists = match store.kind {
         StoreKind::Append { lists, .. } => lists,

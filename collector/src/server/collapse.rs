@@ -1,4 +1,4 @@
-//! Joins the memory of stores to huge pages in the background, so that a start need not wait for it.
+//! Joins the memory of stores into huge pages in the background, so that a start need not wait for it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -12,10 +12,10 @@ use tokio::sync::watch;
 
 /// How often stores are checked for new memory.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often pages are counted meanwhile: the kernel scans all memory for it.
+/// How often pages are counted meanwhile; for each count, the kernel scans all memory.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// Joins the memory of stores, including what they get later, until the collector stops.
+/// Joins the memory of stores, including memory that they get later, until the collector stops.
 pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Receiver<bool>) {
     let mut logged = HashSet::new();
     log_page_kinds(stores.current_stores().iter().filter(|store| !store.region.wants_collapse()));
@@ -39,8 +39,8 @@ pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Re
     }
 }
 
-/// Joins the memory of `todo`, one store after another. Logs each kind of error once: takes and returns those logged
-/// so far.
+/// Joins the memory of `todo`, one store after another. Logs each kind of error once: takes and returns those
+/// logged so far.
 fn collapse_stores(
     all: &ServedStores,
     todo: &[Arc<Store>],
@@ -77,13 +77,13 @@ fn collapse_stores(
         }
         tracing::debug!(store = %store.spec.name, seconds = began.elapsed().as_secs_f64(), "pages joined");
     }
-    // All at once, or each would take the time of all.
+    // All at once: a separate scan for each store would take as long as one for all.
     Region::look_up_pages_again(all.current_stores().iter().map(|store| &*store.region));
     log_page_kinds(todo);
     logged
 }
 
-/// Logs the pages in which stores lie, once these stay: until then `stores` would soon show others.
+/// Logs the kinds of pages that stores lie in, once these are final: before, `stores` would soon show others.
 pub(super) fn log_page_kinds<'a>(stores: impl IntoIterator<Item = &'a Arc<Store>>) {
     for store in stores {
         tracing::info!(store = %store.spec.name, memory = %store.region.page_kind(), "memory of the store");

@@ -1,4 +1,4 @@
-//! The memory directory: this collector's alone.
+//! The memory directory, which belongs to this collector alone.
 
 use std::fs::{DirBuilder, File};
 use std::io::{Error, ErrorKind};
@@ -11,9 +11,9 @@ use rustix::fs::{Mode, OFlags};
 use dta_files::lock::Lock;
 use dta_files::owned_folder::OwnedFolder;
 
-/// Makes the memory directory, accessible only to its owner, locks it and marks it as `owner`'s: two collectors in one would take each
-/// other's state for their own. An existing one must look as if made here: in the default location anyone may make a
-/// directory first.
+/// Creates the memory directory, accessible only to its owner, locks it and marks it as `owner`'s: two
+/// collectors sharing one would take each other's state for their own. An existing directory must look as if
+/// created here, because in the default location anyone may create it first.
 pub(super) fn lock_directory(dir: &Path, owner: &str) -> anyhow::Result<Lock> {
     let fail = |action| move |source| directory_error(action, dir, source);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail("make"))?;
@@ -22,7 +22,7 @@ pub(super) fn lock_directory(dir: &Path, owner: &str) -> anyhow::Result<Lock> {
     Ok(OwnedFolder { path: dir, kind: "memory directory", owner, advice }.lock()?)
 }
 
-/// What the system did not let be done with the memory directory.
+/// The error for something that the system did not allow with the memory directory.
 pub(super) fn directory_error(action: &str, dir: &Path, source: Error) -> anyhow::Error {
     anyhow!("cannot {action} the memory directory {}: {source}; choose another with --memory", dir.display())
 }

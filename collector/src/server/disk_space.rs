@@ -1,4 +1,4 @@
-//! Free space where a collector writes: its file systems, and the spools of its exporters.
+//! Free space where a collector writes: in its file systems and in the spools of its exporters.
 
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,10 @@ impl DiskSpace {
         DiskSpace { folders, spools }
     }
 
-    /// File systems that are nearly full, and spools that are about to lose what they have. May block.
+    /// File systems that are nearly full, and spools that are about to lose data. May block.
     #[cfg(feature = "web")]
     pub(super) fn find_notices(&self) -> Vec<Notice> {
-        // Shares of a disk below which it needs attention, and of a spool above which it does.
+        // Least free share of a disk, and greatest used share of a spool, before they need attention.
         const LEAST_FREE: f64 = 0.1;
         const ALMOST_NONE: f64 = 0.01;
         const FULL_SPOOL: f64 = 0.8;
@@ -82,10 +82,10 @@ impl DiskSpace {
         notices
     }
 
-    /// Asks the file systems, so it may block.
+    /// Queries the file systems, so it may block.
     pub(super) fn add_disk_metrics(&self, page: &mut MetricsPage) {
         for (name, folder) in &self.folders {
-            // One that cannot be read has no series.
+            // A folder that cannot be read has no series.
             let Ok(system) = rustix::fs::statvfs(folder) else { continue };
             let labels = || vec![("folder".into(), name.clone())];
             let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);

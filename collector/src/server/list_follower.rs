@@ -1,4 +1,4 @@
-//! Follows the lists of a store in this process: a reader like any other.
+//! Follows the lists of a store in this process, like any other reader.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use dta_proto::layout::append::is_sequence_after;
 pub(super) struct ListFollower {
     stores: Arc<ServedStores>,
     store: Arc<Store>,
-    /// Where to begin in a list; with `Next`, all of new memory is read.
+    /// Where to begin in a list. With `Next`, all of the memory that later replaces it is read.
     start: fn(u32) -> ReadStart,
     /// By list; empty until they are known.
     positions: Vec<ReadPosition>,
-    /// For whom it reads.
+    /// What it reads for, for the log.
     purpose: &'static str,
     is_warned: bool,
 }
@@ -34,15 +34,15 @@ impl ListFollower {
         &self.store
     }
 
-    /// Reads what is new in all lists, at most a ring of each: `read` takes some batches of a list. The last list comes
-    /// first: that of events has the meaning of keys. Returns whether a list brought more than a quarter of its ring.
+    /// Reads what is new in all lists, at most a ring of each, some batches per call of `read`. The last list comes
+    /// first: for events, it says what keys mean. Returns whether a list brought more than a quarter of its ring.
     pub(super) fn read_new_batches(
         &mut self,
         most: u64,
         read: impl FnMut(u32, &mut AppendReader<'_>) -> Result<ReadProgress, ListError>,
     ) -> bool {
         let outcome = self.try_read(most, read);
-        // Its memory was replaced: what was written to the former has been read to its end.
+        // If its memory was replaced, everything written to the former one has been read.
         if let Ok(current) = self.stores.get(&self.store.spec.name)
             && !Arc::ptr_eq(&current.region, &self.store.region)
         {
@@ -63,8 +63,8 @@ impl ListFollower {
         }
     }
 
-    /// Reads once more, up to `most` batches at a time, what has been read of all lists and is still in memory. `None` if
-    /// it was stopped.
+    /// Reads again, up to `most` batches at a time, what has been read of all lists and is still in memory.
+    /// `None` if it was stopped.
     pub(super) fn read_again(
         &self,
         most: u64,
@@ -88,7 +88,7 @@ impl ListFollower {
                     }
                 })?);
                 idle = if reader.next_sequence() == before { idle + 1 } else { 0 };
-                // What is missing here was waited for when it was read first.
+                // The first reading already waited for what is missing here.
                 now += Duration::from_secs(1);
             }
         }

@@ -1,4 +1,4 @@
-//! What a collector exports to Prometheus.
+//! The metrics that a collector exports to Prometheus.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -26,7 +26,7 @@ use crate::cluster::ClusterMembership;
 use crate::config::{self, Config, Telemetry};
 use crate::service::CollectorService;
 
-/// The metrics of a collector, for whoever scrapes them or exports them. Served until this is dropped.
+/// The metrics of a collector, for those who scrape or export them. Served until this is dropped.
 pub(super) struct CollectorMetrics {
     served: Option<Served>,
     is_exported: bool,
@@ -43,7 +43,7 @@ struct MetricsSource {
     /// With the names of exporters and interfaces.
     traffic: OnceLock<(TrafficFollower, Arc<Names>)>,
     room: Arc<DiskSpace>,
-    /// Of the certificate in use.
+    /// Validity of the certificate in use.
     certificate: Mutex<Option<Validity>>,
 }
 
@@ -84,7 +84,7 @@ impl CollectorMetrics {
         self.served = Some(port.serve_with(page, self.source.cluster.clone().map(targets)));
     }
 
-    /// What makes a page for exporters.
+    /// Builds metrics pages for exporters.
     pub(super) fn export_pages(&self) -> Pages {
         let shared = self.source.clone();
         Arc::new(move || {
@@ -93,7 +93,7 @@ impl CollectorMetrics {
         })
     }
 
-    /// What makes a page with the sums of traffic alone, for exporters.
+    /// Builds pages with only the sums of traffic, for exporters.
     pub(super) fn traffic_pages(&self) -> Pages {
         let shared = self.source.clone();
         Arc::new(move || {
@@ -103,7 +103,7 @@ impl CollectorMetrics {
         })
     }
 
-    /// What finds notices of disk space and the certificate, for the page.
+    /// Finds notices about disk space and the certificate, for the page.
     #[cfg(feature = "web")]
     pub(super) fn own_notices(&self) -> dta_web::OwnNotices {
         let shared = self.source.clone();
@@ -115,12 +115,12 @@ impl CollectorMetrics {
         *self.source.certificate.lock().unwrap_or_else(PoisonError::into_inner) = validity;
     }
 
-    /// Where they are scraped, if anywhere.
+    /// Where the metrics are scraped, if anywhere.
     pub(super) fn scrape_address(&self) -> Option<std::net::SocketAddr> {
         self.served.as_ref().map(|served| served.address)
     }
 
-    /// Starts to have telemetry as well, if anybody reads it, it is wanted, its store exists and it is not there yet.
+    /// Starts adding telemetry, if it is read, wanted, not yet there, and its store exists.
     pub(super) fn follow_telemetry(
         &self,
         config: &config::CollectorMetricsConfig,
@@ -146,7 +146,7 @@ impl CollectorMetrics {
         }
     }
 
-    /// Starts to have sums of flow records as well, if anybody reads them, they are wanted, and there is a store of records.
+    /// Starts adding sums of flow records, if they are read and wanted, and there is a store of records.
     pub(super) fn follow_traffic(
         &self,
         config: &config::CollectorMetricsConfig,
@@ -222,7 +222,7 @@ impl MetricsSource {
     }
 }
 
-/// How many alerts of each rule are pending or firing.
+/// Counts the pending and firing alerts of each rule.
 fn add_alerts(board: &AlertBoard, page: &mut MetricsPage) {
     let help = "alerts of a rule that are pending or firing";
     for alert in board.alerts().into_iter().filter(|alert| alert.resolved_at.is_none()) {

@@ -1,10 +1,10 @@
-//! What goes wrong around epochs.
+//! Things that go wrong around epochs.
 
 use std::process::Command;
 
 use super::*;
 
-/// Set in a process that has a small file system of its own: where that is.
+/// Set in a process that has a small file system of its own, to the path of that.
 const SMALL_DISK: &str = "DTA_EPOCHS_ON_SMALL_DISK";
 
 fn large() -> StoreSpec {
@@ -15,13 +15,13 @@ fn large() -> StoreSpec {
     )
 }
 
-/// Reports keys that nobody reported before, each to the epoch that is open, `run` of them in a millisecond at most; gives how
-/// many there are then.
+/// Reports new keys, each to the epoch that is open, at most `run` of them per millisecond. Returns how many
+/// there are then.
 fn report(bench: &Bench, from: u32, run: u32, enough: impl Fn(u32) -> bool) -> u32 {
     let mut next = from;
     while !enough(next) {
         let store = bench.stores.get("flows").unwrap();
-        // As with a key to its memory: it is not sealed meanwhile.
+        // Holds a key to the memory, so that it is not sealed meanwhile.
         bench.writing.held.lock().unwrap().insert(store.generation);
         if bench.generation() == store.generation {
             write(&store, &key(next), 1 + (next % 200) as u8);
@@ -35,7 +35,7 @@ fn report(bench: &Bench, from: u32, run: u32, enough: impl Fn(u32) -> bool) -> u
     next
 }
 
-/// In how many epochs each key is found.
+/// The number of epochs in which each key is found.
 fn found_in(bench: &Bench, keys: &[Key]) -> Vec<usize> {
     let mut found = vec![0; keys.len()];
     let mut look = |then: &Store| {
@@ -63,7 +63,7 @@ fn an_epoch_that_is_written_for_longer_than_one_puts_off_the_next_and_no_report_
     let every = Duration::from_millis(20);
     let bench = Bench::start_with(&[large()], &MemoryBacking::Anonymous, keep(history.path()), every);
     let reported = report(&bench, 0, 1, |n| n >= 500 && bench.count("epochs.put_off") >= 5);
-    // The epoch of the last report is over, and nothing waits to be written: what is open is empty.
+    // Once the epoch of the last report is over and nothing waits to be written, the open epoch is empty.
     let generation = bench.generation();
     until("all is written", || {
         bench.generation() > generation + 1 && bench.kept("flows").last().unwrap().generation > generation
@@ -85,7 +85,7 @@ fn an_epoch_of_which_a_writer_never_said_that_it_moved_says_so() {
     let generation = loop {
         let open = bench.generation();
         bench.writing.gone.lock().unwrap().insert(open);
-        // Otherwise it may have been sealed before.
+        // If it has changed, the former may have been sealed too early: try again.
         if bench.generation() == open {
             break open;
         }
@@ -146,7 +146,7 @@ fn a_damaged_log_is_counted_and_what_else_it_says_is_answered() {
     let second = bench.history("flows").epoch_at_moment(moments[1].0).unwrap().unwrap().epoch.number;
     let folder = bench.history("flows").table_path().join("_delta_log");
     bench.end();
-    // Epochs of which nobody reported anything are named by later commits, so versions are not numbers of epochs.
+    // Epochs without reports are named by later commits, so versions are not epoch numbers.
     let mut damaged = 0;
     for log in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let damage = |line: &str| {
@@ -195,7 +195,7 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     let every = Duration::from_millis(200);
     let bench =
         Bench::start_with(&[large()], &MemoryBacking::Anonymous, Keep { patience, ..keep(disk) }, every);
-    // Some hundred kilobytes in each epoch, in as many as it takes: they are more than the disk has.
+    // Some hundred kilobytes per epoch, for as many epochs as it takes to exceed the disk.
     let mut reported = 0;
     let mut fill = |enough: &dyn Fn() -> bool| {
         let since = Instant::now();
@@ -212,13 +212,13 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
     assert_eq!((bench.count("epochs.lost"), bench.count("epochs.failed")), (0, 0), "the oldest made room");
     let numbers: Vec<u64> = bench.kept("flows").iter().map(|epoch| epoch.number).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
-    // Somebody else takes what is left, and what epochs that go give back.
+    // Somebody else takes up what is left, and what removed epochs give back.
     let full = || {
         let mut rest = std::fs::OpenOptions::new().create(true).append(true).open(disk.join("rest")).unwrap();
         let _ = std::io::Write::write_all(&mut rest, &vec![1; 4 << 20]);
     };
     let first = numbers[0];
-    // An epoch may also be lost because what the oldest one gave back was taken before its removal was written.
+    // An epoch may also be lost because the space freed by the oldest one was taken before its removal was written.
     fill(&|| {
         full();
         bench.count("epochs.lost") >= 2 && bench.kept("flows").len() <= super::write::FLOOR
@@ -230,7 +230,7 @@ fn on_a_full_disk_the_oldest_epochs_go_then_new_ones_are_lost_and_writers_never_
         Err(MomentError::NotKept { .. })
     ));
     assert!(first < kept[0].number);
-    // Moments of epochs that are lost.
+    // Moments in lost epochs.
     let newest = kept.last().unwrap().flipped_to;
     let open = bench.epochs.of["flows"].in_memory().open.1.moment;
     let in_memory = bench.epochs.of["flows"].in_memory().former.first().map_or(open, |former| former.opened);

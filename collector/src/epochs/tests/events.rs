@@ -1,4 +1,4 @@
-//! Events in columns with names, beside the history of their lists.
+//! Events in named columns, beside the history of their lists.
 
 use std::ops::ControlFlow;
 
@@ -143,7 +143,7 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
             cells(["drop", "", "int"], [3, id(&unknown.to_key()), 0], None, none, &[]),
             vec![(0, 8), (2, 0), (3, 1), (6, 0)],
         ),
-        // Between the two is an entry that is no event.
+        // An entry that is not an event lies between the two.
         (
             (list::DROPS, 2),
             cells(["drop", "", "sflow"], [3, 0, 0], None, none, &[]),
@@ -172,7 +172,7 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         ),
         ((list::KEYS, 2), cells(["key", "", ""], [0, id(&queue), 0], None, none, &[]), vec![(0, 7), (1, 3)]),
     ];
-    // Numbers lie behind three names, three longs and a flow.
+    // Numbers come after three names, three longs and a flow.
     let begin = 48 + 24 + 38;
     let expected: Vec<RowCells> = expected
         .drain(..)
@@ -190,7 +190,7 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
         assert_eq!(typed.table.table_path(), path);
         until("its epoch is written", || rows(&typed.table).len() == expected.len());
         assert_eq!(rows(&typed.table), expected);
-        // One file of several epochs says the same; those without events may be in it already.
+        // One file with several epochs has the same rows; epochs without events may already be in it.
         until("one more epoch", || typed.table.kept_epochs().unwrap().len() > 1);
         typed.table.compact_span(0..u64::MAX).unwrap();
         assert_eq!(rows(&typed.table), expected);
@@ -198,13 +198,13 @@ fn events_have_a_row_each_that_says_what_they_are_about_also_after_a_kill() {
     }
     drop(events);
     bench.end();
-    // One more in the last epoch, which the collector's end ends.
+    // One more event in the last epoch, which ends with the collector.
     let long = Duration::from_secs(1 << 30);
     let bench = Bench::start_with(std::slice::from_ref(&spec), &directory, keep(history.path()), long);
     put(&bench.stores.get(int::EVENTS).unwrap(), list::CHANGES, 3, &[changes[1].to_bytes()]);
     bench.end();
 
-    // Of the last epoch the lists are there, and the events are not: as if a kill had come between them.
+    // The last epoch has its lists but not its events, as if a kill had come between the two.
     std::fs::remove_dir_all(&path).unwrap();
     let bench = Bench::start_with(std::slice::from_ref(&spec), &directory, keep(history.path()), EVERY);
     let last = rows(&EpochTable::open_existing(history.path(), int::EVENTS).unwrap());

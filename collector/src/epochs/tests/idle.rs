@@ -18,7 +18,7 @@ fn flow(number: u32) -> Flow {
     format!("10.1.{}.{}:5000->10.0.0.2:80/tcp", number >> 8, number & 0xff).parse().unwrap()
 }
 
-/// Bytes of all files, and of the blocks that these take on disks with 4 KiB each.
+/// Bytes of all files, and of the 4 KiB disk blocks that they take.
 fn bytes_in(folder: &Path) -> (u64, u64) {
     let mut sums = (0, 0);
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -32,7 +32,7 @@ fn bytes_in(folder: &Path) -> (u64, u64) {
     sums
 }
 
-/// Of the default stores with epochs of a minute, and counters of 7000 flows: reports, packets and bytes of each.
+/// The default stores with epochs of a minute, and counters of 7000 flows: reports, packets and bytes of each.
 #[test]
 fn an_hour_without_reports_takes_less_than_a_megabyte() {
     let history = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn an_hour_without_reports_takes_less_than_a_megabyte() {
             (stores.get(&spec.name).unwrap(), table, Typed::open(history.path(), spec, span).unwrap())
         })
         .collect();
-    // The last is the first of the next hour: its commit names all before it.
+    // The last epoch is the first of the next hour; its commit names all earlier ones.
     for minute in 0..=60 {
         for (store, table, typed) in &tables {
             let end = store.spec.kind.primitive().epoch_end();

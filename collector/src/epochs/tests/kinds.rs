@@ -95,13 +95,13 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
     put(&bench, 10, 1);
     put(&bench, 11, 2);
     until("the complete one is written", || sketches(&bench) == [(11, true)]);
-    // The other one began with it, and is open on.
+    // The other one began with it, and is still open.
     let listed = bench.epochs.list_epochs("packets", &span(0, 0)).unwrap().epochs;
     assert_eq!(listed.iter().map(Epoch::state).collect::<Vec<_>>(), [EpochState::Open, EpochState::Kept]);
     put(&bench, 13, 2);
     until("10 is about to be replaced", || sketches(&bench) == [(11, true), (10, false), (13, true)]);
     bench.end();
-    // What is in the ring and in the history is not written again.
+    // What is in both the ring and the history is not written again.
     let bench = started(&spec, memory.path(), history.path());
     put(&bench, 14, 2);
     until("the next is written", || sketches(&bench).len() > 3);
@@ -120,14 +120,14 @@ fn sketches_are_kept_once_they_are_complete_or_about_to_be_replaced() {
         };
         assert!(rows_of.iter().all(is_right), "{rows_of:?}");
     }
-    // Its answer at a moment of its own.
+    // The answer at a moment within this epoch.
     let at = table.kept_epochs().unwrap()[1].epoch.flipped_to;
     let (keys, mut answers) = ([key(1), key(2)], [sketch_merge::SketchMergeReading::default(); 2]);
     let kept = table.epoch_at_moment(at).unwrap().unwrap().epoch.sketch.unwrap();
     let (then, _) = bench.epochs.store_at_moment("packets", &keys, at).unwrap();
     sketch_merge::SketchMergeReader::new(&then).unwrap().query_keys(&keys, kept, &mut answers).unwrap();
     assert!(answers.iter().all(|answer| answer.estimate.is_some()), "{answers:?}");
-    // Reporters that begin anew give numbers again.
+    // Reporters that start again reuse numbers.
     for epoch in [30, 31, 32, 33, 11] {
         put(&bench, epoch, 2);
         until("it is written", || sketches(&bench).last().unwrap().0 == epoch);
@@ -155,10 +155,10 @@ fn append(bench: &Bench, list: u32, sequence: u32) {
     live.region.write(append::batch_offset(list, sequence, ring, 32), &batch).unwrap();
 }
 
-/// An epoch with the sequences of a list's batches in it, and with what it lacks: overwritten and missing batches.
+/// An epoch, the sequences of a list's batches in it, and the batches it lacks: overwritten and missing.
 type ListIn = (Epoch, Vec<u32>, [u64; 2]);
 
-/// What is answered of a list in a span.
+/// The answer about a list in a span.
 fn then(bench: &Bench, list: u32, since: u64, until: u64) -> Result<Vec<ListIn>, String> {
     let memory = Memory::new(bench.stores.clone()).with_epochs(bench.epochs.clone());
     let request = EntriesRequest { store: "events".into(), list, since, until };
@@ -191,7 +191,7 @@ fn then(bench: &Bench, list: u32, since: u64, until: u64) -> Result<Vec<ListIn>,
 fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = started(&events(1024), memory.path(), history.path());
-    // Some in each of several epochs; 500 never comes, as the first of an epoch.
+    // Some batches in each of several epochs; 500, which would be the first of an epoch, never comes.
     let mut next = 1;
     for _ in 0..3 {
         let before = bench.kept("events").len();
@@ -212,7 +212,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
     assert_eq!(all.last().unwrap().0.state(), EpochState::Open);
     let with_entries: Vec<_> = all.iter().filter(|(_, sequences, _)| !sequences.is_empty()).collect();
     assert!(with_entries.len() >= 3);
-    // Each at its moments, from the history, also when it is compacted and after a restart.
+    // Each answers at its moments from the history, also once that is compacted and after a restart.
     let each = |bench: &Bench| {
         for (epoch, sequences, lacks) in all.iter().filter(|(epoch, ..)| epoch.state() == EpochState::Kept) {
             let at = epoch.flipped_from - 1;
@@ -227,7 +227,7 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
         then(&bench, 1, 0, 0).unwrap().iter().flat_map(|(_, of, _)| of).collect::<Vec<_>>(),
         [&1, &2, &3]
     );
-    // No entry of another list is one of this, and none is not the same as not kept.
+    // Entries of other lists do not appear in this one, and no entries is not the same as not kept.
     assert!(then(&bench, 2, 0, 0).unwrap().iter().all(|(_, sequences, _)| sequences.is_empty()));
     let first = all[0].0.opened;
     assert!(then(&bench, 3, 1, first - 1).unwrap_err().contains("is kept; the oldest epoch"));
@@ -250,12 +250,12 @@ fn what_the_ring_of_an_open_epoch_no_longer_has_is_counted_until_it_is_written()
         (epoch.state(), &sequences[..], *lacks),
         (EpochState::Open, &(1..=20).collect::<Vec<_>>()[..], [0, 0])
     );
-    // What is read meanwhile is in no answer before it is written.
+    // What is being read appears in no answer before it is written.
     std::thread::sleep(Duration::from_secs(2));
     (21..=100).for_each(|sequence| append(&bench, 0, sequence));
     let [(_, sequences, lacks)] = &then(&bench, 0, now(), 0).unwrap()[..] else { panic!() };
     assert_eq!((&sequences[..], *lacks), (&(37..=100).collect::<Vec<_>>()[..], [36, 0]));
-    // The collector's end ends the epoch.
+    // The epoch ends with the collector.
     bench.end();
     let table = EpochTable::open_existing(history.path(), "events").unwrap();
     let mut kept = Vec::new();
@@ -267,7 +267,7 @@ fn what_the_ring_of_an_open_epoch_no_longer_has_is_counted_until_it_is_written()
     kept.dedup();
     let lost = table.kept_epochs().unwrap()[0].epoch.waterfall["overwritten"].as_u64().unwrap();
     assert_eq!(kept.len() as u64, 100 - lost, "{kept:?}");
-    // All, unless the thread that reads them did not run in these seconds.
+    // All of them, unless the reading thread did not run in these seconds.
     assert!(lost == 36 || kept[..20].iter().copied().eq(1..=20), "{kept:?}");
 }
 
@@ -276,7 +276,7 @@ fn a_collector_that_stops_after_a_failure_writes_its_lists() {
     let history = tempfile::tempdir().unwrap();
     let spec = events(64);
     let bench = Bench::start_with(&[spec], &MemoryBacking::Anonymous, keep(history.path()), EVERY);
-    // Where the table was there is a file for a while.
+    // For a while, a file is in the place of the table.
     let (table, away) = (history.path().join("events"), history.path().join("away"));
     std::fs::write(&away, "").unwrap();
     exchange(&table, &away);
@@ -301,7 +301,7 @@ fn a_collector_that_stops_after_a_failure_writes_its_lists() {
 fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_is_counted() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (spec, put) = (events(64), append);
-    // Sequences and entries of a list, over all epochs.
+    // Sequences and entries of a list over all epochs.
     let kept = |bench: &Bench, list: u32| -> Vec<(u32, u16, u32)> {
         let mut all = Vec::new();
         for epoch in bench.kept("events") {
@@ -329,7 +329,7 @@ fn entries_of_lists_are_kept_once_each_across_restarts_and_what_was_overwritten_
     until("all is written", || kept(&bench, 0).len() == 60 && kept(&bench, 3).len() == 60);
     put(&bench, 3, 21);
     bench.end();
-    // Written while nobody read: one list within a ring, the other beyond.
+    // Written while nobody reads: to one list within a ring, to the other beyond it.
     let stores = ServedStores::open(
         std::slice::from_ref(&spec),
         &MemoryBacking::Directory(memory.path().to_owned()),

@@ -56,10 +56,10 @@ fn value(store: &Store, key: &Key) -> Option<u8> {
     answers[0].found.then_some(values[0])
 }
 
-/// Those who write, as the test says.
+/// The writers, as the test sets them.
 #[derive(Default)]
 struct Writing {
-    /// Generations of "flows" to which somebody has a key, and to which somebody's key ended.
+    /// Generations of "flows" that somebody holds a key to, and those where somebody's key has ended.
     held: Mutex<BTreeSet<u64>>,
     gone: Mutex<BTreeSet<u64>>,
     counted: Mutex<Vec<Counted>>,
@@ -136,7 +136,7 @@ impl Bench {
         self.epochs.named_counters().iter().find(|(counter, _)| counter == name).unwrap().1
     }
 
-    /// That of the memory of the open epoch.
+    /// The generation of the open epoch's memory.
     fn generation(&self) -> u64 {
         self.open("flows")
     }
@@ -145,12 +145,12 @@ impl Bench {
         self.epochs.open(store).unwrap().0.generation
     }
 
-    /// Keeps the open epoch of "flows" from being sealed, and those after it. Gives its generation.
+    /// Keeps the open epoch of "flows" and all later ones from being sealed. Returns its generation.
     fn hold(&self) -> u64 {
         loop {
             let open = self.generation();
             self.writing.held.lock().unwrap().extend(open..open + 1000);
-            // Otherwise it may have been sealed before.
+            // If it has changed, the former may have been sealed too early.
             if self.generation() == open {
                 return open;
             }
@@ -194,7 +194,7 @@ fn keep(directory: &Path) -> Keep {
     }
 }
 
-/// Has two paths change places at once.
+/// Atomically exchanges two paths.
 fn exchange(one: &Path, other: &Path) {
     rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
@@ -207,7 +207,7 @@ fn until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// A moment at which the open epoch of a store was open, and its generation, once `write` has it to itself.
+/// A moment at which a store's epoch was open, and its generation, once `write` has it to itself.
 fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
     loop {
         let (before, epoch) = bench.epochs.open(name).unwrap();
@@ -215,7 +215,7 @@ fn moment(bench: &Bench, name: &str, write: impl Fn(&Store)) -> (u64, u64) {
         let end = (epoch.opened / every + 1) * every;
         write(&before);
         let at = now();
-        // What is written once the epoch is over, and has its memory still, belongs to the next moment.
+        // What is written after an epoch is over, while it still has its memory, belongs to the next moment.
         if at >= end && !bench.is_held_up(name) {
             until("the next epoch", || bench.open(name) > before.generation);
         }
@@ -285,7 +285,7 @@ fn span(since: u64, until: u64) -> EpochsRequest {
     EpochsRequest { since, until, ..EpochsRequest::default() }
 }
 
-/// All epochs of "flows", the oldest first.
+/// All epochs of "flows", oldest first.
 fn listed(bench: &Bench) -> Vec<Epoch> {
     let mut answer = bench.epochs.list_epochs("flows", &span(0, 0)).unwrap();
     assert_eq!(answer.older, 0);
@@ -298,8 +298,8 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     until("three epochs are written", || bench.count("epochs.written") >= 6 && listed(&bench).len() >= 5);
-    // One stays in memory, and the one after it open.
-    // Those before it may be on their way into the history already.
+    // One stays in memory, and the next one stays open. Those before it may already be on their way into the
+    // history.
     let first = bench.hold();
     until("one is over and not written", || {
         let all = listed(&bench);
@@ -316,7 +316,7 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
     assert!(all[..kept].iter().all(|epoch| epoch.confirmed && epoch.flipped_to >= epoch.flipped_from));
     assert_eq!((all[open].flipped_from, all[open].flipped_to), (0, 0));
     for (n, epoch) in all.iter().enumerate() {
-        // At its first moment and at its last.
+        // At its first and its last moment.
         let end = all.get(n + 1).map_or(epoch.opened, |next| next.opened - 1);
         for at in [epoch.opened, end] {
             assert_eq!(bench.epochs.store_at_moment("flows", &[], at).unwrap().1, *epoch, "at {at}");
@@ -325,7 +325,7 @@ fn each_moment_is_that_of_the_epoch_that_is_listed_for_it() {
         }
         assert!(n == 0 || all[n - 1].flipped_from == epoch.opened, "{all:?}");
     }
-    // A part of them, and one answer after the other.
+    // Part of them, then page by page.
     let part = bench.epochs.list_epochs("flows", &span(all[1].opened, all[3].opened)).unwrap();
     assert_eq!(part.epochs, [all[2].clone(), all[1].clone()]);
     let (mut backwards, mut before) = (Vec::new(), 0);
@@ -369,7 +369,7 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
     let mut written = BTreeMap::new();
-    // What was written as an epoch ended, and then once more.
+    // The value written when an epoch ended, and then the one written again.
     let tried = Mutex::new(BTreeMap::new());
     let put = |store: &Store, n| {
         write(store, &key(1), n);
@@ -380,7 +380,7 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
         written.insert(generation, n);
         (at, generation)
     };
-    // Not the epoch of its moment, which may be that of the one before while that one alone is written.
+    // Not the epoch of this moment: that may belong to the previous one while only that is being written.
     let is_written = |generation| bench.kept("flows").iter().any(|epoch| epoch.generation == generation);
     let mut moments = Vec::new();
     for n in 1..=2 {
@@ -389,11 +389,11 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
         until("it is written", || is_written(generation));
     }
     let table = &bench.epochs.of["flows"].history;
-    // An hour that ended meanwhile is one file already.
+    // An hour that has ended meanwhile is already one file.
     table.compact_span(0..u64::MAX).unwrap();
     let spans = table.compaction_spans(u64::MAX).unwrap();
     assert!(spans.values().any(|span| span.epochs > span.files), "{spans:?}");
-    // One more is written after that, one stays in memory, and one is open.
+    // Later, one more is written, one stays in memory, and one is open.
     let (_, generation) = next(3);
     until("it is written", || is_written(generation));
     let (_, held) = bench.held_moment(|store| put(store, 4));
@@ -416,7 +416,7 @@ fn a_series_has_each_epoch_be_it_compacted_over_or_open() {
     for most in 1..=3 {
         assert_eq!(series(&bench, &key(1), Span::default(), most), whole, "{most} at a time");
     }
-    // From within the first of them to before the last.
+    // From within the first of them until before the last.
     let part = Span { since: moments[0], until: all.last().unwrap().opened };
     let from = whole.iter().position(|(generation, _)| written.get(generation) == Some(&1)).unwrap();
     assert_eq!(series(&bench, &key(1), part, 2), whole[from..whole.len() - 1]);
@@ -432,7 +432,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     let bench = Bench::start(&directory, history.path());
     let (at, generation) = bench.held_moment(|store| write(store, &key(1), 1));
     until("the next epoch", || bench.generation() > generation);
-    // A writer that has not moved yet.
+    // One writer has not moved yet.
     let (former, epoch) = bench.epochs.store_at_moment("flows", &[], at).unwrap();
     assert_eq!((epoch.state(), epoch.flipped_to, epoch.confirmed), (EpochState::Closed, 0, false));
     assert!(epoch.flipped_from > at && listed(&bench).contains(&epoch));
@@ -445,7 +445,7 @@ fn an_epoch_that_somebody_can_write_to_is_answered_and_not_sealed() {
     assert_eq!(bench.generation(), generation + 1, "one former memory at a time");
     let files = || former_files(memory.path(), "flows").len();
     assert_eq!(files(), 1);
-    // The collector ends; nobody has a key then.
+    // The collector ends, so nobody has a key any more.
     drop((former, then));
     bench.end();
     let bench = Bench::start(&directory, history.path());
@@ -523,7 +523,7 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
 fn a_history_that_cannot_be_written_loses_epochs_and_no_report_of_now() {
     let history = tempfile::tempdir().unwrap();
     let bench = Bench::start(&MemoryBacking::Anonymous, history.path());
-    // Where the table was there is a file now. An epoch may be being written.
+    // A file is now in the place of the table. An epoch may be being written.
     let [table, file] = ["flows", "file"].map(|name| history.path().join(name));
     std::fs::write(&file, "").unwrap();
     exchange(&table, &file);
@@ -540,7 +540,7 @@ fn memory_that_is_lost_begins_other_epochs_and_the_history_goes_on() {
     let history = tempfile::tempdir().unwrap();
     let mut moments = Vec::new();
     for n in 1..=2 {
-        // The machine starts again, and its memory is empty: generations begin with 1.
+        // The machine restarts with empty memory: generations begin with 1.
         let memory = tempfile::tempdir().unwrap();
         let bench = Bench::start(&MemoryBacking::Directory(memory.path().to_owned()), history.path());
         let (at, generation) = moment(&bench, "flows", |store| write(store, &key(1), n));
@@ -599,7 +599,7 @@ fn history(folder: &Path, epochs: std::ops::Range<u64>) -> (EpochTable, StoreSpe
             waterfall,
             ..dta_history::HistoryEpoch::default()
         };
-        // The second time, it is there.
+        // The second time, it is already there.
         for _ in 0..2 {
             let pace = Pace::new(Duration::ZERO, &watch::channel(false).1);
             turn::write_former(&table, &former, &epoch, pace).unwrap();
@@ -619,7 +619,7 @@ fn kept_value(table: &EpochTable, at: u64, of: u32) -> Option<u8> {
     value(&elements::sparse_store(&like.get("flows").unwrap(), 1, &wanted, &bytes).unwrap(), &key(of))
 }
 
-/// A thinner of a history that is there, for epochs that end now.
+/// A thinner for an existing history, with epochs that end now.
 fn thinner(table: EpochTable, keep: Keep) -> Arc<StoreEpochs> {
     let specs = std::slice::from_ref(table.store_spec());
     let stores = ServedStores::open(specs, &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
@@ -650,7 +650,7 @@ fn files(table: &EpochTable) -> usize {
 #[test]
 fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Two hours, of which one was over when nobody looked, and one epoch of the next.
+    // Two hours, one of which was over when nobody looked, and one epoch of the next hour.
     let (table, _) = history(folder.path(), 0..9);
     assert_eq!((table.kept_epochs().unwrap().len(), files(&table)), (9, 9));
     let forever = Keep { keep: None, ..keep(folder.path()) };
@@ -664,7 +664,7 @@ fn an_hour_that_is_over_becomes_one_file_and_an_epoch_is_written_once() {
         .map(|of| (of.files, of.epochs))
         .collect();
     assert_eq!(hours, [(1, 4), (1, 4), (1, 1)]);
-    // Those of before stay for readers for a while.
+    // The former files stay for readers for a while.
     assert_eq!(files(&of.history), 11);
     for n in 0..9 {
         assert_eq!(kept_value(&of.history, HOUR + n * QUARTER + 1, n as u32), Some(n as u8));
@@ -678,7 +678,7 @@ fn old_hours_become_one_epoch_with_the_newest_of_each_slot() {
     let (table, _) = history(folder.path(), 0..12);
     let seconds = Duration::from_secs;
     let coarse = Some(Coarse { after: seconds(3600), every: seconds(3600) });
-    // By the newest epoch it is three o'clock: the first hour and the second are old enough.
+    // By the newest epoch it is three o'clock, so the first and second hours are old enough.
     let of = thinner(table, Keep { keep: None, coarse, ..keep(folder.path()) });
     let hours: Vec<_> = of
         .history
@@ -710,7 +710,7 @@ fn the_largest_history_gives_way_where_all_together_have_too_much() {
     assert_eq!(of.history.kept_epochs().unwrap().len(), 5);
     assert_eq!(kept_value(&of.history, HOUR + 7 * QUARTER + 200, 7), Some(7));
     assert_eq!(kept_value(&of.history, HOUR + 200, 0), None);
-    // By age nothing stays.
+    // Everything is too old to stay.
     drop(of);
     let table = EpochTable::open(folder.path(), &spec).unwrap();
     let of = thinner(table, Keep { keep: Some(Duration::from_secs(1)), ..keep(folder.path()) });

@@ -30,7 +30,7 @@ fn specs() -> Vec<StoreSpec> {
     ]
 }
 
-/// IPv4, IPv6, and one that the key directory does not have.
+/// IPv4, IPv6, and a flow that is not in the key directory.
 fn flows() -> [Flow; 3] {
     ["10.0.0.1:5000->10.0.0.2:80/tcp", "[2001:db8::1]:1->[2001:db8::2]:2/udp", "10.9.9.9:1->10.9.9.8:2/udp"]
         .map(|flow| flow.parse().unwrap())
@@ -73,7 +73,7 @@ fn rows(table: &EpochTable, number: u64) -> BTreeMap<u64, Vec<u8>> {
     rows
 }
 
-/// A row of these columns behind those of the flow.
+/// A row with these columns after those of the flow.
 fn row(flow: &Flow, held: &[u8]) -> (u64, Vec<u8>) {
     (id(&flow.to_key()), tables::join_cells(&tables::flow_cells(flow), held))
 }
@@ -100,11 +100,11 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     let (memory, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let directory = MemoryBacking::Directory(memory.path().to_owned());
     let [v4, v6, unknown] = flows();
-    // Before the first life: what is written in one is found by it.
+    // Before the first run, so that it finds what was written.
     let stores = ServedStores::open(&specs(), &directory, RegionOptions { huge_pages: false }).unwrap();
     let of = |name: &str| stores.get(name).unwrap();
     put_keys(&of(int::EVENTS), 1, &[(v4.to_key(), Means::Itself), (v6.to_key(), Means::Flow(v6))]);
-    // A hop of each flow, one of which has no value; queues, one of which says nothing of its port; a port; drops.
+    // A hop of each flow, one without a value; queues, one without a port; a port; drops.
     let [hop4, hop6] = [v4, v6].map(|flow| telemetry::hop_latency_key(&flow, 7));
     let queue = telemetry::queue_occupancy_key(7, Some(3), Some(1));
     let congestion = telemetry::queue_congestion_key(8, None, Some(0));
@@ -175,7 +175,7 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
         let table = &of.typed[of_kind(of, kind)].table;
         until("two epochs have their keys", || table.kept_epochs().unwrap().len() >= 2);
         assert_eq!(rows(table, 1), *expected, "{name}.{kind}");
-        // The next one began empty, where a store does; counters go on.
+        // The next epoch began empty where a store does; counters continue.
         assert_eq!(rows(table, 2), if *name == int::COUNTERS { expected.clone() } else { BTreeMap::new() });
         let kept = |table: &EpochTable| table.kept_epochs().unwrap()[0].epoch.clone();
         let raw = dta_history::HistoryEpoch { waterfall: serde_json::Value::Null, ..kept(&of.history) };
@@ -185,7 +185,7 @@ fn each_epoch_says_what_known_keys_had_and_is_thinned_out_as_its_history_is() {
     assert_eq!((bench.count("epochs.failed"), bench.count("epochs.lost")), (0, 0));
     bench.end();
 
-    // What retention and coarser epochs leave of the history they leave of its keys.
+    // Retention and coarsening keep the same epochs of the key tables as of the history.
     let every = Duration::from_secs(3600);
     let coarse = Coarse { after: Duration::ZERO, every };
     let bench = Bench::start_with(&specs(), &directory, keep(history.path()), Duration::from_secs(60));
@@ -227,7 +227,7 @@ fn the_key_directory_is_read_on_and_hops_have_flows_too() {
     assert_eq!(known.read(&stores), by_id(&[v4]));
     put_keys(&events, 2, &[(v6.to_key(), Means::Flow(v6))]);
     assert_eq!(known.read(&stores), by_id(&[v4, v6]));
-    // Without news, and with other memory, it knows what it knew.
+    // Without news, and after its memory is replaced, it still knows what it knew.
     stores.replace_memory(stores.successor(int::EVENTS).unwrap(), false).unwrap();
     assert_eq!(known.read(&stores), by_id(&[v4, v6]));
 }
