@@ -54,17 +54,17 @@ use metrics::CollectorMetrics;
 /// How often sessions are tended.
 const TICK: Duration = Duration::from_secs(1);
 
-/// For how long it is tried to write an epoch.
+/// For how long to keep trying to write an epoch.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Open files other than connections: two for the ring of each session, ring doors and pending joins, metrics, the
-/// page, the NIC's sockets, region files while they are opened, state files.
+/// Open files besides connections: two for the ring of each session, ring doors and pending joins, metrics,
+/// the page, the NIC's sockets, region files while they are opened, state files.
 const FILES: u64 = 928;
 
-/// The gRPC service of collectors, by its full name.
+/// The full name of the collector's gRPC service.
 const SERVICE: &str = "dta.v1.Collector";
 
-/// Time limits at shutdown, of exporters, calls under way, tasks, and writing state: less than 10 seconds together.
+/// Time limits at shutdown for exporters, running calls, tasks, and writing state: less than 10 seconds together.
 const EXPORTS: Duration = Duration::from_secs(3);
 const GRACE: Duration = Duration::from_secs(3);
 const TASKS: Duration = Duration::from_secs(1);
@@ -72,15 +72,15 @@ const WRITE: Duration = Duration::from_secs(2);
 
 struct Grpc {
     task: JoinHandle<Result<(), tonic::transport::Error>>,
-    /// True = takes no new connections and asks clients of existing ones to reconnect. Closed once no new connection
-    /// can be taken.
+    /// True = takes no new connections and asks clients of existing ones to reconnect. Closed once no new
+    /// connection can be accepted.
     halt: watch::Sender<bool>,
     certificate: Option<JoinHandle<()>>,
 }
 
-/// A running collector. Dropping it leaves it running; [`RunningCollector::shut_down`] ends it in order.
+/// A running collector. Dropping it leaves it running; [`RunningCollector::shut_down`] stops it in order.
 pub struct RunningCollector {
-    /// Where gRPC listens, with the port that was taken.
+    /// Where gRPC listens, with the actual port.
     pub listen: SocketAddr,
     /// How long the start took.
     pub took: Duration,
@@ -96,7 +96,7 @@ pub struct RunningCollector {
     /// How often sessions have been tended.
     ticks: Arc<AtomicU64>,
     grpc: Grpc,
-    /// Listeners of earlier configurations: they end with their last connection.
+    /// Listeners of earlier configurations, which end with their last connection.
     former: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     listener: Arc<TcpListener>,
     connections: Arc<dta_rpc::transport::ConnectionCounters>,
@@ -106,9 +106,9 @@ pub struct RunningCollector {
     alerts: Arc<AlertBoard>,
     alert_rules: alerts::AlertFollower,
     alert_deliveries: AlertDeliveries,
-    /// What goes out to databases.
+    /// The exporters to databases.
     exporters: Option<Exporters>,
-    /// Its place in a cluster.
+    /// Its membership in a cluster.
     membership: Option<cluster::MembershipHandle>,
     /// The names of switches, ports and drop reasons.
     names: Arc<Names>,
@@ -130,7 +130,7 @@ impl RunningCollector {
         Self::start_with(config, || Ok(nic::open_nic(config)?)).await
     }
 
-    /// Starts a collector with the caller's NIC.
+    /// Starts a collector with a NIC that the caller opens.
     pub async fn start_with(
         config: &Config,
         open_nic: impl FnOnce() -> anyhow::Result<Arc<dyn Nic>>,
@@ -177,7 +177,7 @@ impl RunningCollector {
             let advice = "give this one another name or folder ([collector] name, [history] directory)";
             locks.push(OwnedFolder { path, kind: "history folder", owner: &owner, advice }.lock()?);
         }
-        // On a thread of its own: making much memory takes long, and the caller may want to stop meanwhile.
+        // On a thread of its own: allocating much memory takes long, and the caller may want to stop meanwhile.
         let (specs, memory) = (config.stores.clone(), config.memory.clone());
         let open = move || ServedStores::open(&specs, &memory, RegionOptions::default());
         let stores = Arc::new(tokio::task::spawn_blocking(open).await??);
@@ -224,7 +224,7 @@ impl RunningCollector {
         let ticks = Arc::new(AtomicU64::new(0));
         let mut tasks = vec![tokio::spawn(upkeep_sessions(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
-            // Pinned pages can no longer be joined, and a start does not wait until they are.
+            // Pinned pages can no longer be joined, and a start does not wait until they have been.
             tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined to huge ones; use hugetlbfs");
             collapse::log_page_kinds(stores.current_stores().iter());
         } else {
@@ -345,12 +345,12 @@ impl RunningCollector {
         &self.stores
     }
 
-    /// Answers queries; implements [`dta_rpc::Ask`] in this process, too.
+    /// Answers queries; also implements [`dta_rpc::Ask`] within this process.
     pub fn service(&self) -> &CollectorService {
         &self.service
     }
 
-    /// The alerts of its rules, for whoever shows and delivers them.
+    /// The alerts of its rules, for those who show and deliver them.
     pub fn alerts(&self) -> &Arc<AlertBoard> {
         &self.alerts
     }
@@ -359,8 +359,8 @@ impl RunningCollector {
         &self.sessions
     }
 
-    /// Waits until the NIC or the gRPC server has ended, and says why: the service manager must restart this process.
-    /// May be called again and again.
+    /// Waits until the NIC or the gRPC server has ended and returns why: the service manager must then
+    /// restart this process. May be called repeatedly.
     pub async fn wait_for_failure(&mut self) -> anyhow::Error {
         let nic = self.nic.clone();
         tokio::select! {
@@ -373,7 +373,7 @@ impl RunningCollector {
         }
     }
 
-    /// Its current state in one line for people; `None` while its sessions are being changed.
+    /// Its current state in one line for people; `None` while sessions are being changed.
     pub fn status_line(&self) -> Option<String> {
         let (stores, sessions) = (self.stores.current_stores().len(), self.sessions.session_count()?);
         Some(format!(
@@ -384,19 +384,19 @@ impl RunningCollector {
         ))
     }
 
-    /// Counters that rise as long as this collector works: one of the upkeep of sessions, and one of the NIC's
-    /// thread. If the NIC has none, the first stands for both.
+    /// Counters that rise as long as this collector works: one for the upkeep of sessions, and one for the
+    /// NIC's thread. If the NIC has none, the first stands for both.
     pub fn progress_counters(&self) -> [u64; 2] {
         let ticks = self.ticks.load(Ordering::Relaxed);
         [ticks, self.nic.poll_count().unwrap_or(ticks)]
     }
 
-    /// Ends tails and calls, writes state, and releases everything. Sessions stay: their translators go on when a
-    /// collector starts in the same memory directory.
+    /// Ends tails and calls, writes state, and releases everything. Sessions stay: their translators continue
+    /// when a collector starts in the same memory directory.
     pub async fn shut_down(self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         self.health.set(false);
-        // First of all: what it has goes to others at once.
+        // First, so that what it holds goes to others at once.
         if let Some(membership) = self.membership {
             membership.leave_cluster().await;
         }
@@ -405,7 +405,7 @@ impl RunningCollector {
         drop(self.page);
         drop(self.alert_rules);
         drop(self.alert_deliveries);
-        // They follow lists, which end with the service.
+        // Exporters follow lists, which end with the service.
         if let Some(exporters) = self.exporters
             && tokio::time::timeout(EXPORTS, exporters.stop_exporters()).await.is_err()
         {
@@ -414,16 +414,16 @@ impl RunningCollector {
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
         let calls = async {
-            // One that has ended may have been asked for its result already.
+            // A task that has ended may already have been polled for its result.
             if !grpc.is_finished() && tokio::time::timeout(GRACE, &mut grpc).await.is_err() {
                 tracing::info!("cutting off calls that did not end in time");
                 grpc.abort();
             }
         };
-        // Nothing delivers or exports alerts here any more.
+        // From here on, nothing delivers or exports alerts.
         tokio::join!(calls, alerts::leave_cluster(&self.alerts));
         self.former.iter().for_each(JoinHandle::abort);
-        // They may use what the others left: a task that goes on keeps the memory of its stores.
+        // Tasks may use the time the others left: one that goes on keeps the memory of its stores.
         let by = began + EXPORTS + GRACE + TASKS;
         for task in self.tasks.into_iter().chain(certificate) {
             match tokio::time::timeout_at(by, task).await {
@@ -441,7 +441,7 @@ impl RunningCollector {
         }
         let sessions = self.sessions;
         let last = tokio::task::spawn_blocking(move || sessions.run_upkeep(Instant::now()));
-        // It has what the others left of their time, too.
+        // This, too, has the time that the others left.
         match tokio::time::timeout_at(by + WRITE, last).await {
             Ok(ended) => Ok(ended??),
             Err(_) => bail!(
@@ -482,7 +482,7 @@ impl StoreTraffic for ObservedTraffic {
     }
 }
 
-/// Begins the epochs of stores, if any has some. On a thread of its own: histories may be long.
+/// Begins the epochs of stores, if any have epochs. On a thread of its own, as histories may be long.
 async fn begin_epochs(
     config: &Config,
     stores: &Arc<ServedStores>,
@@ -509,7 +509,7 @@ async fn begin_epochs(
     Ok(Arc::new(tokio::task::spawn_blocking(begin).await??))
 }
 
-/// Starts what goes out to databases, if anything does.
+/// Starts the exporters to databases, if any.
 fn start_exports(
     config: &Config,
     names: &Arc<Names>,
@@ -562,7 +562,7 @@ fn operators(config: &Config) -> Vec<dta_rpc::transport::CertificateName> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The connection limits, as far as the system allows them.
+/// The connection limits, reduced to what the system allows.
 fn connection_limits(config: &Config) -> dta_rpc::transport::ServerLimits {
     let (wanted, files) = (config.limits.of_connections(), dta_rpc::transport::file_limit());
     let limits = wanted.within_file_limit(files, FILES);
@@ -588,7 +588,7 @@ fn listen_hint(error: &std::io::Error) -> &'static str {
 }
 
 async fn wait_until_stopped(mut stopped: watch::Receiver<bool>) {
-    // `Err` means that the sender is dropped, which happens only with the collector.
+    // `Err` means that the sender was dropped, which happens only with the collector.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 

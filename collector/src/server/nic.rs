@@ -1,4 +1,4 @@
-//! Opens the NIC that a configuration names. The only place where backends are chosen.
+//! Opens the configured NIC. This is the only place that chooses between backends.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use dta_proto::store::StoreSpec;
 
 use crate::config::{Config, MemoryBacking, RingUse, SoftLink};
 
-/// Opens the device of a configuration: `soft`, or an RDMA device by its name.
+/// Opens the configured device: `soft`, or an RDMA device by name.
 pub(super) fn open_nic(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     if config.device != SOFT {
         return verbs::open(&VerbsOptions {
@@ -27,7 +27,7 @@ pub(super) fn open_nic(config: &Config) -> Result<Arc<dyn Nic>, NicError> {
     }
     let soft = &config.soft;
     let mut nic = SoftNicConfig::new(SocketAddr::new(soft.address, soft.port));
-    // Batches may be as long as jumbo frames carry. Whether the network does, its links have to say.
+    // Batches may be as long as jumbo frames can carry. Whether the network carries those is for its links to say.
     let longest = config.stores.iter().map(StoreSpec::element_len).max().unwrap_or(0);
     nic.responder.mtu = nic.responder.mtu.max(longest as u32);
     nic.counter_file = match &config.memory {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 /// How long to wait for immediates before checking whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Whether any store's batches come with immediate.
+/// Whether the batches of any store come with immediate.
 pub(super) fn is_wanted(stores: &ServedStores) -> bool {
     stores
         .current_stores()
@@ -20,7 +20,7 @@ pub(super) fn is_wanted(stores: &ServedStores) -> bool {
         .any(|store| matches!(store.spec.kind, StoreKind::Append { notify: true, .. }))
 }
 
-/// Takes immediates and wakes all tails at each; those of other lists go back to sleep.
+/// Takes immediates and wakes all tails at each one; tails of other lists go back to sleep.
 pub(super) fn spawn_notifier(
     nic: Arc<dyn Nic>,
     wake: Arc<Notify>,

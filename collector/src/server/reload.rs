@@ -1,4 +1,4 @@
-//! Reloads the configuration of a running collector: all changes take effect, or none.
+//! Reloads the configuration of a running collector: either all changes take effect, or none.
 
 use anyhow::{bail, ensure};
 use dta_files::config_file::changed_keys;
@@ -10,13 +10,13 @@ use crate::alerts::deliver::check_receivers;
 use crate::config::Config;
 
 impl RunningCollector {
-    /// Switches to another configuration: TLS files are reloaded, new limits and operators apply, and added stores
-    /// are served. Existing connections may finish their calls and are asked to reconnect; tails go on. Returns what
-    /// has changed, in words.
+    /// Switches to another configuration: reloads TLS files, applies new limits and operators, and serves
+    /// added stores. Existing connections may finish their calls and are asked to reconnect; tails go on.
+    /// Returns what has changed, in words.
     ///
     /// # Errors
-    /// Something changed that cannot change while a collector runs, or a collector of this configuration would not
-    /// start; then nothing has changed.
+    /// Something changed that cannot change while a collector runs, or a collector with this configuration
+    /// would not start. Then nothing has changed.
     pub async fn reload_config(&mut self, new: &Config) -> anyhow::Result<Vec<String>> {
         let restart = "cannot change while the collector runs: restart it for that";
         let fixed = changed_fixed_keys(&self.config, new);
@@ -25,7 +25,7 @@ impl RunningCollector {
         let rules = new.alerts.to_rules(&self.names)?;
         check_receivers(&new.alerts).map_err(anyhow::Error::msg)?;
         if let Some(store) = new.epochs.keys().find(|name| self.stores.get(name).is_err()) {
-            // Its thread would have to begin with it.
+            // The thread for its epochs would have to start with it.
             bail!("store {store} (epoch) {restart}");
         }
         #[cfg(feature = "web")]
@@ -63,7 +63,7 @@ impl RunningCollector {
         if changed.is_empty() {
             return Ok(changed);
         }
-        // What can fail comes first, memory last: then nothing has to be rolled back.
+        // Steps that can fail come first, memory last, so that nothing has to be rolled back.
         let service = self.service.clone().with_operators(operators(new)).with_limits(&new.limits);
         let service = service.with_replicas(new.replicas.clone());
         if !added.is_empty() {
@@ -76,7 +76,7 @@ impl RunningCollector {
         let next = serve_grpc(self.listener.clone(), new, tls, &service, &self.health, connections, stopped)?;
         let Grpc { task, halt, certificate } = std::mem::replace(&mut self.grpc, next);
         halt.send_replace(true);
-        // Connections from here on use the new configuration.
+        // Connections accepted from here on use the new configuration.
         halt.closed().await;
         if let Some(certificate) = certificate {
             certificate.abort();
@@ -132,7 +132,7 @@ fn changed_fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         ("cluster", old.cluster != new.cluster),
         ("tls", old.tls.is_some() != new.tls.is_some()),
         ("web.listen", old.web.listen != new.web.listen),
-        // Connections that were made with the one could not be distinguished from those made with the other.
+        // Connections made with a token could not be told apart from those made without one.
         ("web.token_file", old.web.token_file.is_some() != new.web.token_file.is_some()),
     ] {
         if differs {

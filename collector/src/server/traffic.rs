@@ -1,5 +1,5 @@
-//! Follows this collector's own flow records for [sums of traffic](dta_export::traffic): a reader of their lists like
-//! any other, on threads that may block.
+//! Follows this collector's own flow records for [sums of traffic](dta_export::traffic), reading their lists
+//! like any other reader, on threads that may block.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +18,18 @@ use super::list_follower::ListFollower;
 
 /// How often the lists are read.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often, while a list brings more than a quarter of its ring at a time.
+/// The same, while a list brings more than a quarter of its ring each time.
 const EVERY_WHEN_BUSY: Duration = Duration::from_millis(50);
-/// Batches that are read while nobody else can see the sums.
+/// Batches read while the sums are locked.
 const BATCHES: u64 = 256;
-/// How often the largest flows are looked for, while somebody reads the sums.
+/// How often the largest flows are searched for while somebody reads the sums.
 const LARGEST_EVERY: Duration = Duration::from_secs(10);
-/// The time in which the largest flows are the largest.
+/// The time over which flows are compared for the largest ones.
 const LARGEST_WITHIN: Duration = Duration::from_secs(60);
-/// Largest flows are looked for until nobody has read them for this long: twice as long as metrics are scraped at intervals.
+/// Largest flows are searched for until nobody has read them for this long: twice the usual interval of scrapes.
 const READERS_GONE: Duration = Duration::from_secs(120);
 
-/// Sums of the records of a store, up to date until this is dropped.
+/// Sums over a store's records, kept up to date until this is dropped.
 #[derive(Debug)]
 pub(super) struct TrafficFollower {
     shared: Arc<SharedTraffic>,
@@ -44,15 +44,15 @@ struct SharedTraffic {
 }
 
 impl SharedTraffic {
-    /// Valid even after a panic: each change is a single step.
+    /// Safe even after a panic: each change is a single step.
     fn lock(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TrafficFollower {
-    /// Starts to follow a store of flow records: all of new memory, and in memory of an earlier run what comes from now
-    /// on. Of the largest flows there are so many. Needs a tokio runtime.
+    /// Starts following a store of flow records: all of new memory, but in memory of an earlier run only what
+    /// comes from now on. Finds the `largest` largest flows. Needs a tokio runtime.
     pub(super) fn start(stores: Arc<ServedStores>, store: Arc<Store>, largest: usize) -> Self {
         let shared = Arc::new(SharedTraffic::default());
         let following = shared.clone();
@@ -66,7 +66,7 @@ impl TrafficFollower {
                     (reader, pause)
                 });
                 let pause;
-                // It ends with a panic, or when the runtime ends.
+                // Fails after a panic, or when the runtime ends.
                 (reader, pause) = match read.await {
                     Ok(read) => read,
                     Err(error) => return tracing::error!(%error, "sums of traffic are no longer up to date"),
@@ -99,7 +99,7 @@ struct RecordReader {
     follower: ListFollower,
     largest: usize,
     looked: Option<Instant>,
-    /// When somebody was last seen to read the sums.
+    /// When somebody was last noticed reading the sums.
     read: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl RecordReader {
         Self { follower, largest, looked: None, read: None }
     }
 
-    /// Adds what is new in all lists, and returns how long to wait for more.
+    /// Adds what is new in all lists; returns how long to wait for more.
     fn read_new_records(&mut self, shared: &SharedTraffic) -> Duration {
         let is_busy = self.follower.read_new_batches(BATCHES, |_, reader| {
             let mut traffic = shared.lock();
@@ -124,7 +124,7 @@ impl RecordReader {
         if is_busy { EVERY_WHEN_BUSY } else { EVERY }
     }
 
-    /// Looks for the largest flows, if it is time and somebody reads them.
+    /// Looks for the largest flows if it is time and somebody reads them.
     fn find_largest_flows(&mut self, shared: &SharedTraffic) {
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= LARGEST_EVERY);
         if self.largest == 0 || !is_due {
@@ -133,7 +133,7 @@ impl RecordReader {
         if shared.is_read.swap(false, Ordering::Relaxed) {
             self.read = Some(Instant::now());
         }
-        // Nobody reads them: those of an earlier minute must not be there when somebody does.
+        // Nobody reads them. Those of an earlier minute must be gone when somebody does.
         if self.read.is_none_or(|read| read.elapsed() >= READERS_GONE) {
             shared.lock().set_largest_flows(Vec::new());
             return;
@@ -143,7 +143,7 @@ impl RecordReader {
             since: now_ns().saturating_sub(LARGEST_WITHIN.as_nanos() as u64),
             ..FlowQuestion::default()
         };
-        // One thread: nobody waits for it.
+        // One thread is enough: nobody waits for it.
         let rows = tally_flows(self.follower.store(), &question, false, 1)
             .map_or(Vec::new(), |(tally, _)| tally.rank_groups(FlowSum::Bytes, self.largest).rows);
         let flow = |row: &dta_proto::flow_query::FlowRow| Some((flow_from_values(&row.values)?, row.sums));
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(reader.read_new_records(&shared), EVERY);
         assert_eq!(values(&shared, "exporter_records"), [70]);
         assert_eq!(values(&shared, "missed_batches"), [0, 0, 0]);
-        // The writer is a ring and 10 ahead.
+        // The writer is a ring and 10 batches ahead.
         write(&store, 1, 21..=20 + RING as u32 + 10);
         reader.read_new_records(&shared);
         let read = values(&shared, "exporter_records")[0] - 70;
@@ -257,7 +257,7 @@ mod tests {
         let mut largest = values(&shared, "largest_flow_bytes");
         largest.sort_unstable();
         assert_eq!(largest, [8, 9]);
-        // Not again before it is time.
+        // Does not search again before it is time.
         write(&store, 0, 10..=10);
         shared.is_read.store(true, Ordering::Relaxed);
         reader.find_largest_flows(&shared);

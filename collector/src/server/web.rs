@@ -17,27 +17,27 @@ use super::check::tls_files;
 use crate::config::Config;
 use crate::service::CollectorService;
 
-/// Whom the page asks: this collector and, in a cluster, all others that are there.
+/// Whom the page queries: this collector and, in a cluster, all others that are present.
 pub(super) struct PageMembers {
-    /// By the address where others reach it.
+    /// This collector, by the address at which others reach it.
     own: SpreadMember,
     /// Its id in a cluster.
     id: Option<String>,
     spread: Spread,
-    /// Locked while members change.
+    /// Locked while members are changed.
     connecting: Mutex<MemberConnecting>,
 }
 
-/// How the others are reached.
+/// How to reach the other members.
 struct MemberConnecting {
-    /// They take this collector's certificate if their `client_ca` signed it.
+    /// The others accept this collector's certificate if their `client_ca` signed it.
     tls: Option<ClientTls>,
     /// The addresses of members that could not be connected to.
     failed: BTreeSet<String>,
 }
 
 impl PageMembers {
-    /// Of a collector that others reach at this address.
+    /// For a collector that others reach at this address.
     pub(super) fn new(config: &Config, address: String, service: &CollectorService) -> PageMembers {
         let own = SpreadMember { address, ask: Arc::new(service.clone()) };
         PageMembers {
@@ -48,7 +48,7 @@ impl PageMembers {
         }
     }
 
-    /// Asks those who are in a cluster by this view; connections that there were before are kept.
+    /// Queries the members of a cluster in this view. Existing connections are kept.
     pub(super) fn follow_view(&self, view: &View) {
         let mut connecting = self.lock_connecting();
         let before = self.spread.members();
@@ -59,7 +59,7 @@ impl PageMembers {
             connecting.member_at(address, known)
         }));
         connecting.failed.retain(|address| members.iter().any(|member| member.address == *address));
-        // The same ones keep what is known of who has what.
+        // If the members are the same, they keep what is known about who has what.
         let is_same =
             |(a, b): (&SpreadMember, &SpreadMember)| a.address == b.address && Arc::ptr_eq(&a.ask, &b.ask);
         if members.len() != before.len() || !members.iter().zip(&*before).all(is_same) {
@@ -67,7 +67,7 @@ impl PageMembers {
         }
     }
 
-    /// Connects to the others anew, by the TLS files of this configuration.
+    /// Reconnects to the others with the TLS files of this configuration.
     pub(super) fn reload_tls(&self, config: &Config) {
         let mut connecting = self.lock_connecting();
         *connecting = MemberConnecting { tls: client_tls(config), failed: BTreeSet::new() };
@@ -83,8 +83,8 @@ impl PageMembers {
 }
 
 impl MemberConnecting {
-    /// Another collector, as it is `known` if that could be connected to. One that cannot be is among the members with the
-    /// reason, since sums are without it.
+    /// Another collector: the `known` one if connecting to it worked. One that cannot be connected to is a
+    /// member with that error, since sums lack it.
     fn member_at(&mut self, address: &str, known: Option<&SpreadMember>) -> SpreadMember {
         if let Some(known) = known.filter(|_| !self.failed.contains(address)) {
             return known.clone();
@@ -106,7 +106,7 @@ impl MemberConnecting {
     }
 }
 
-/// A collector as others see it.
+/// The TLS that this collector uses as a client of others.
 fn client_tls(config: &Config) -> Option<ClientTls> {
     let files = tls_files(config)?;
     Some(ClientTls {
@@ -117,7 +117,7 @@ fn client_tls(config: &Config) -> Option<ClientTls> {
     })
 }
 
-/// Serves the page, which asks these.
+/// Serves the page, which queries these members.
 pub(super) fn serve_page(
     port: WebPort,
     config: &Config,
@@ -140,14 +140,14 @@ pub(super) fn serve_page(
     Ok(port.serve(options, tls))
 }
 
-/// TLS of a page that others may reach: those who have no token need a certificate.
+/// TLS for a page that others may reach: without a token, clients need a certificate.
 pub(super) fn load_page_tls(config: &Config) -> anyhow::Result<Option<Arc<tls::RustlsServerConfig>>> {
     let Some(files) = tls_files(config) else { return Ok(None) };
     let needs_certificate = config.web.token_file.is_none();
     Ok(Some(tls::load_page_tls(&files, needs_certificate, SystemTime::now())?))
 }
 
-/// Who may ask the page; reads the token.
+/// Who may use the page. Reads the token.
 pub(super) fn load_access(config: &Config) -> anyhow::Result<Access> {
     let token = config.web.token_file.as_deref().map(read_token).transpose()?;
     Ok(Access { hosts: config.web.hosts.clone(), token })
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// The members of the collector `own`, whose address has this scheme, as that of all has.
+    /// The members of the collector `own`, all of whose addresses have this scheme.
     fn page_members(scheme: &str, tls: Option<ClientTls>) -> PageMembers {
         let address = format!("{scheme}://own.example:40050");
         let reason = "nobody asks it".to_owned();

@@ -1,4 +1,4 @@
-//! The packet accounts of agents on hosts, as nodes of the waterfall.
+//! The packet accounts of agents on hosts, as nodes in the waterfall.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use dta_proto::counter::reporter::{self as names, BooksLoss};
 use dta_proto::trace::{Books, TraceEntry, list, store};
 use rustix::time::{DynamicClockId, clock_gettime_dynamic};
 
-/// A node `agent/HOST` for each host with accounts in the list: its newest, and their age by this host's TAI clock.
-/// None if there is no such store.
+/// A node `agent/HOST` for each host with accounts in the list, with its newest accounts and their age by
+/// this host's TAI clock. None if there is no such store.
 pub(super) fn agent_nodes(stores: &ServedStores) -> Vec<NodeStatistics> {
     let now = tai_now_ns();
     let node = |(host, (time, books)): (u16, (u64, Books))| NodeStatistics {
@@ -31,7 +31,7 @@ fn newest_accounts(stores: &ServedStores) -> BTreeMap<u16, (u64, Books)> {
     let Some(lists) = Lists::new(&store) else { return newest };
     let Ok(mut reader) = lists.open_reader(list::NAMES, ReadStart::Oldest) else { return newest };
     let entry_len = reader.entry_len().max(1);
-    // Later ones replace earlier ones. A list that this store does not have has no accounts.
+    // Later accounts replace earlier ones. A list that this store does not have has no accounts.
     let _ = reader.read(u64::MAX, Instant::now(), |_, entries| {
         for entry in entries.chunks_exact(entry_len) {
             if let Some(TraceEntry::Books { time, host, books }) = TraceEntry::parse_bytes(entry) {
@@ -54,7 +54,7 @@ fn account_counters(books: &Books) -> [Counter; 5] {
     .map(|(name, value)| Counter { name, value })
 }
 
-/// Nanoseconds on the clock of the accounts.
+/// Now, in nanoseconds on the clock of the accounts.
 fn tai_now_ns() -> u64 {
     let now = clock_gettime_dynamic(DynamicClockId::Tai).unwrap_or_default();
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A running collector answers queries without gRPC: its memory knows the stores, and the service its sessions and
-//! counters.
+//! A running collector answers queries without gRPC: its memory knows the stores, and the service knows
+//! sessions and counters.
 
 use dta_proto::control::{
     AlertsRequest, AlertsResponse, EntriesRequest, EpochsRequest, EpochsResponse, FlowsRequest,
@@ -14,7 +14,7 @@ use super::CollectorService;
 impl Ask for CollectorService {
     async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let mut infos = self.memory.fetch_stores().await?;
-        // One that does not know what is here has its memory all the same.
+        // A collector that does not know its share still has its memory.
         let here =
             self.local_placement(&self.sessions.sharing_claims()).map(|here| here.stores).unwrap_or_default();
         for (info, here) in infos.iter_mut().zip(here) {
@@ -29,7 +29,7 @@ impl Ask for CollectorService {
     }
 
     async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError> {
-        // Before the answer: a change in between shows in the next one.
+        // Taken before the answer, so that a change in between shows in the next one.
         let shared = self.sessions.sharing_claims();
         let placement = self.placement_version(&shared);
         self.check_placement(&shared, &question)?;

@@ -1,14 +1,13 @@
-//! Identifies the caller from the other end of a connection.
+//! Identifies the caller from the peer of a connection.
 
 use dta_rpc::transport::{CertificateName, Peer};
 use tonic::Request;
 
 use crate::session::SessionCaller;
 
-/// Who callers are, and what they may do.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Names of certificates that may end any session.
+    /// Certificate names that may end any session.
     pub(super) operators: Vec<CertificateName>,
     /// Most sessions of one certificate's identity.
     pub(super) sessions: usize,

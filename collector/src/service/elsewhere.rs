@@ -1,4 +1,4 @@
-//! If several collectors share stores: queries for what another one has are refused with its address.
+//! When several collectors share stores, refuses queries about what another one has, and names its address.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::session::CollectorSessions;
 use crate::session::sharing::SharingClaims;
 
 impl CollectorService {
-    /// Refuses keys and sketches that another collector has. In a cluster, what an epoch that is over holds was placed here
-    /// when it was reported, and what counters hold stays when their keys move: neither is refused.
+    /// Refuses keys and sketches that another collector has. In a cluster, two things are never refused: the contents of
+    /// past epochs, which were placed here when reported, and counters, which stay when their keys move.
     pub(super) fn check_placement(
         &self,
         shared: &SharingClaims,
@@ -54,12 +54,12 @@ impl CollectorService {
         Ok(())
     }
 
-    /// How many collectors are to have each key of a store.
+    /// How many collectors hold each key of a store.
     pub(super) fn replica_count(&self, store: &str) -> usize {
         self.replicas.get(store).map_or(1, |replicas| usize::from(*replicas))
     }
 
-    /// Refuses counters that two collectors count while this one does not know which of its counts the other one has, too.
+    /// Refuses counters that two collectors count as long as this one does not know which counts the other one has, too.
     pub(super) fn check_counters(&self, question: &Question) -> Result<(), AskError> {
         let primitive = question.kind.primitive();
         if primitive.replicas() == Replicas::Counts
@@ -73,8 +73,8 @@ impl CollectorService {
         Ok(())
     }
 
-    /// Refuses a list that another collector has. In a cluster, each answers with the entries that it got: a list that moves
-    /// leaves them behind.
+    /// Refuses a list that another collector has. In a cluster, each answers with the entries that it
+    /// received, which stay behind when a list moves.
     pub(super) fn check_list(&self, store: &str, list: u32) -> Result<(), AskError> {
         if self.cluster.is_some() {
             return Ok(());
@@ -87,7 +87,7 @@ impl CollectorService {
         require_local(shared.list_place(store, list), || format!("list {list}"), store)
     }
 
-    /// The part of each store that is here.
+    /// This collector's share of each store.
     pub(super) fn local_placement(&self, shared: &SharingClaims) -> Result<PlacementResponse, AskError> {
         let cluster = self.cluster.as_deref();
         if let Some(cluster) = cluster {
@@ -131,15 +131,15 @@ impl CollectorService {
         Ok(PlacementResponse { version, stores, started: shared.started, cluster })
     }
 
-    /// The version of [`CollectorService::local_placement`]; it changes when a store is added, too. Stores are never removed.
+    /// The version of [`CollectorService::local_placement`]. It also changes when a store is added; stores are never removed.
     pub(super) fn placement_version(&self, shared: &SharingClaims) -> u64 {
         let of_cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.version_stamp());
         shared.version.wrapping_add(of_cluster).wrapping_add(self.stores.current_stores().len() as u64)
     }
 }
 
-/// How a collector counts that shares its stores with others by a list of them: the first of a bucket in lane 0, the second
-/// in lane 1.
+/// How a collector counts when translators list the collectors that share stores: the first of a bucket in
+/// lane 0, the second in lane 1.
 pub(super) fn session_roles(sessions: Arc<CollectorSessions>) -> Arc<Roles> {
     Arc::new(move |store, keys| {
         let shared = sessions.sharing_claims();

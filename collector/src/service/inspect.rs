@@ -15,8 +15,8 @@ impl CollectorService {
             time_us: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64),
             ..NodeStatistics::default()
         };
-        // Before the NIC's: what a translator has sent by then has arrived or is lost, and frames on the way do not
-        // count as lost.
+        // Before the NIC's counters: whatever a translator has sent by then has arrived or is lost, so frames
+        // on the way do not count as lost.
         let handed_in = self.sessions.statistics();
         let mut nodes = vec![
             own(format!("nic/{}", self.nic.describe_device().name), self.nic.named_counters()),

@@ -1,8 +1,8 @@
 //! The gRPC service `dta.v1.Collector`.
 //!
 //! Queries of stores go to [`answers`](crate::answers). Session calls are checked (`convert`) and executed by
-//! [`session`](crate::session); their errors become statuses whose messages say what to do. Whatever may take long
-//! runs on other threads, so that neither other calls nor the software NIC wait for it.
+//! [`session`](crate::session); their errors become statuses whose messages say what to do. Anything that may
+//! take long runs on other threads, so that neither other calls nor the software NIC wait for it.
 
 mod agents;
 mod ask;
@@ -43,7 +43,7 @@ use dta_export::counters::OfSinks;
 use dta_rpc::transport::{CertificateName, Method};
 use dta_rpc::{Ask, ClientError, series_question};
 
-/// What calls are answered from.
+/// The state that calls are answered from.
 #[derive(Clone)]
 pub struct CollectorService {
     stores: Arc<ServedStores>,
@@ -57,17 +57,17 @@ pub struct CollectorService {
     alerts: Arc<AlertBoard>,
     #[cfg(feature = "web")]
     web: Arc<dta_web::WebCounters>,
-    /// Its place in a cluster, if it is in one.
+    /// Its membership in a cluster, if any.
     cluster: Option<Arc<ClusterMembership>>,
-    /// Whose turn it is to read all counters.
+    /// Held by the one caller that may read all counters.
     counting: Arc<tokio::sync::Mutex<()>>,
-    /// How many collectors are to have each key of a store, by the name of the store.
+    /// How many collectors hold each key of a store, by store name.
     replicas: Arc<BTreeMap<String, u8>>,
 }
 
 impl CollectorService {
-    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes true, or
-    /// its sender is dropped.
+    /// The service over stores, their sessions and the NIC that fills them. Tails end when `stop` becomes
+    /// true or its sender is dropped.
     pub fn new(
         stores: Arc<ServedStores>,
         sessions: Arc<CollectorSessions>,
@@ -106,7 +106,7 @@ impl CollectorService {
         Self { rules, tails: Arc::new(Semaphore::new(limits.tails)), ..self }
     }
 
-    /// Asks translators to give each key of these stores to more than one collector.
+    /// Asks translators to give each key of these stores to this many collectors.
     pub fn with_replicas(self, replicas: BTreeMap<String, u8>) -> Self {
         Self { replicas: Arc::new(replicas), ..self }
     }
@@ -131,12 +131,12 @@ impl CollectorService {
         &self.alerts
     }
 
-    /// Adds these counters of exporters to the service's own, by sink; only the first call counts.
+    /// Adds these counters of exporters to the service's own, by sink. Only the first call counts.
     pub fn add_exporters(&self, counters: OfSinks) {
         let _ = self.exporters.set(counters);
     }
 
-    /// Answers for what the cluster says that is here.
+    /// Answers for what the cluster has placed here.
     pub fn with_cluster(self, cluster: Option<Arc<ClusterMembership>>) -> Self {
         let memory = match cluster.clone() {
             Some(cluster) => self.memory.with_roles(elsewhere::cluster_roles(cluster)),
@@ -145,7 +145,7 @@ impl CollectorService {
         Self { cluster, memory, ..self }
     }
 
-    /// Answers about other moments from these epochs.
+    /// Takes answers about other moments from these epochs.
     pub fn with_epochs(self, epochs: Arc<Epochs>) -> Self {
         Self { memory: self.memory.with_epochs(epochs), ..self }
     }
@@ -169,7 +169,7 @@ impl CollectorService {
         done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
     }
 
-    /// The counters of all nodes. One caller at a time: there may be many, and sessions wait meanwhile.
+    /// The counters of all nodes, for one caller at a time: there may be many, and sessions wait meanwhile.
     async fn all_counters(&self) -> Result<StatisticsResponse, Status> {
         let turn = self.counting.clone().lock_owned().await;
         let work = move |service: &Self| {
@@ -184,7 +184,7 @@ impl CollectorService {
 pub(crate) fn describe_method(path: &str) -> Method {
     match path.strip_prefix("/dta.v1.Collector/") {
         Some("OpenSession" | "PreviewSession" | "RenewSession" | "EndSession") => Method::First,
-        // There may be many counters of nodes.
+        // `Statistics` may carry the counters of many nodes.
         Some("Statistics" | "Flows" | "Alerts") => Method::Large,
         Some("Tail" | "Entries") => Method::Tail,
         _ => Method::Ordinary,

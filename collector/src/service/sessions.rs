@@ -172,7 +172,7 @@ impl CollectorService {
     }
 }
 
-/// How frames of a session travel: by the NIC's ring if it has one, else as the translator says.
+/// How a session's frames travel: through the NIC's ring if it has one, otherwise as the translator says.
 fn frames_by(ring: bool, said: String) -> String {
     match (ring, said.as_str()) {
         (true, _) => "ring".to_owned(),

@@ -1,4 +1,4 @@
-//! Errors as gRPC statuses. The code says to a program what to do next, the message to a person.
+//! Errors as gRPC statuses: the code tells a program what to do next, the message tells a person.
 
 use dta_memory::nic::NicError;
 use dta_memory::store::StoreError;
@@ -24,7 +24,7 @@ pub(super) fn from_session_error(error: SessionError) -> Status {
         SessionError::Nic(error) => from_nic_error(error),
         SessionError::NoAtomics { .. } => Status::failed_precondition(message),
         SessionError::HeldBack { .. } => Status::unavailable(message),
-        // A full disk, for example, has room again later.
+        // A full disk, for example, may have room again later.
         SessionError::State(StateError::File { .. }) => Status::unavailable(message),
         SessionError::State(_) | SessionError::Memory(_) => Status::internal(message),
     }
@@ -44,7 +44,7 @@ pub(super) fn from_nic_error(error: NicError) -> Status {
     }
 }
 
-/// The status of a refused query, which is already one.
+/// The status of a refused query; the error usually is one already.
 pub(super) fn from_client_error(error: ClientError) -> Status {
     match error {
         ClientError::Status(status) => status,

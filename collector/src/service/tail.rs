@@ -14,10 +14,10 @@ use super::{CollectorService, status};
 /// The stream of a tail call.
 pub(super) type Stream = Pin<Box<dyn tokio_stream::Stream<Item = Result<TailResponse, Status>> + Send>>;
 
-/// A place among the allowed streams.
+/// A place among the permitted streams.
 type Admission = (OwnedSemaphorePermit, Option<Permit>);
 
-/// Takes a place, and starts to follow a list.
+/// Takes a place, and starts following a list.
 pub(super) async fn start_tail(
     service: &CollectorService,
     request: Request<TailRequest>,
@@ -27,7 +27,7 @@ pub(super) async fn start_tail(
     response_stream(service.memory.follow_list(request, place).await)
 }
 
-/// Takes a place, and starts to hand over the entries of past epochs.
+/// Takes a place, and starts handing over the entries of past epochs.
 pub(super) async fn start_entries(
     service: &CollectorService,
     request: Request<EntriesRequest>,

@@ -8,9 +8,9 @@ use super::*;
 use crate::config::{Config, MemoryBacking};
 use crate::server::RunningCollector;
 
-/// For an answer that comes.
+/// How long to wait for an answer that comes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For one that does not.
+/// How long to wait for one that does not.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn client(server: &RunningCollector, address: [u8; 4]) -> CollectorClient<Channel> {
@@ -18,7 +18,7 @@ async fn client(server: &RunningCollector, address: [u8; 4]) -> CollectorClient<
     CollectorClient::new(endpoint.local_address(Some(IpAddr::from(address))).connect().await.unwrap())
 }
 
-/// A collector whose ordinary places are those of one caller, as many as `Statistics` takes.
+/// A collector with as many ordinary places as one caller may have, which is as many as `Statistics` takes.
 async fn server() -> RunningCollector {
     let limits = CollectorLimits { calls: 4, calls_per_caller: 4, ..CollectorLimits::default() };
     let mut config = Config {
@@ -47,7 +47,7 @@ async fn counters_of_all_are_read_for_one_caller_at_a_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_sessions_do_not_wait_for_places_of_others() {
     let server = server().await;
-    // This holds all ordinary places.
+    // The waiting `Statistics` call occupies all ordinary places.
     let turn = server.service().counting.clone().lock_owned().await;
     let mut one = client(&server, [127, 0, 0, 1]).await;
     let holds = tokio::spawn(async move { one.statistics(StatisticsRequest {}).await });
@@ -57,7 +57,7 @@ async fn calls_of_sessions_do_not_wait_for_places_of_others() {
     while tokio::time::timeout(SILENCE, ordinary.list_stores(ListStoresRequest {})).await.is_ok() {
         assert!(tokio::time::Instant::now() < until, "the places are free");
     }
-    // Each is answered, be it by a refusal.
+    // Each call is answered, even if by a refusal.
     let code = |answer: Result<(), Status>| answer.err().map(|status| status.code());
     let open = OpenSessionRequest::default;
     let ended = EndSessionRequest { name: "t".into(), ..Default::default() };

@@ -9,9 +9,9 @@ use super::lease::{Lease, LeaseError};
 pub struct SessionCaller {
     /// The names of its certificate; `None` without TLS, where callers cannot be told apart.
     pub identity: Option<String>,
-    /// Its address, an IPv6 network of 64 bits as its lowest address; used if there is no identity.
+    /// Its address, or the lowest address of its 64-bit IPv6 network; used if there is no identity.
     pub address: Option<IpAddr>,
-    /// Whether it may end sessions of others.
+    /// Whether it may end other owners' sessions.
     pub operator: bool,
     /// Most sessions that it may have; used if there is an identity.
     pub sessions: usize,
@@ -20,7 +20,7 @@ pub struct SessionCaller {
 /// What a caller wants to do with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionAction {
-    /// Reopen its name, or renew it: to be its translator.
+    /// Reopen its name or renew it, as its translator.
     Write,
     End,
 }

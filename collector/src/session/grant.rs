@@ -1,8 +1,8 @@
 //! What a lease holds on the NIC: one queue pair per purpose, and an rkey per store.
 //!
-//! Each has a generation of its own: that of the session when it was made. A key is kept as long as the store has the
-//! same region. When it gets another, the session gets a key to that one, and the old key stays valid until the
-//! translator has confirmed the new one ([`FormerRegion`]).
+//! Each has a generation of its own: that of the session when it was made. A key is kept as long as the store
+//! has the same region. When the store gets another region, the session gets a key to that, and the old key
+//! stays valid until the translator has confirmed the new one ([`FormerRegion`]).
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use dta_proto::wire::roce::Psn;
 use super::SessionError;
 use super::lease::{Lease, RequesterQueuePair};
 
-/// Receives kept posted on a queue pair whose writes may come with immediate: some milliseconds of a busy list. A
-/// write that finds none is dropped.
+/// Receives kept posted on a queue pair whose writes may come with immediate: enough for some milliseconds of
+/// a busy list. A write that finds none is dropped.
 const RECEIVES: u32 = 4096;
 
 /// Queue pairs and keys of one session.
@@ -30,7 +30,7 @@ pub struct Grant {
     pub regions: Vec<GrantedRegion>,
     /// At most one per store: earlier regions, to which the translator may still write.
     pub former: Vec<FormerRegion>,
-    /// The NIC's epoch in which all this was made.
+    /// The NIC's epoch in which all of this was made.
     pub epoch: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct GrantedQueuePair {
     pub info: QueuePairInfo,
     /// The session's generation when it was made.
     pub generation: u64,
-    /// The one it replaced, if it is known how that one ended.
+    /// The queue pair that it replaced, if it is known how that ended.
     pub replaced: Option<RetiredQueuePair>,
 }
 
@@ -59,7 +59,7 @@ pub struct GrantedRegion {
 }
 
 impl GrantedRegion {
-    /// Whether it is the store's current memory, with these rights.
+    /// Whether it is the store's current memory and has these rights.
     fn matches_store(&self, store: &Store, access: Access) -> bool {
         let place = |r: &Registration| (r.iova, r.len);
         place(&self.registration) == (store.region.wire_address(), store.region.len())
@@ -68,20 +68,20 @@ impl GrantedRegion {
     }
 }
 
-/// A region that another one has replaced in the grant. Its key stays valid until the translator has confirmed that:
-/// operations on their way there would otherwise be refused, and break its queue pair.
+/// A region that another one has replaced in the grant. Its key stays valid until the translator has
+/// confirmed that, because otherwise operations on their way there would be refused and break its queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerRegion {
     /// The region and its key.
     pub region: GrantedRegion,
-    /// The session generation that the translator has to confirm.
+    /// The session generation that the translator must confirm.
     pub until: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetiredQueuePair {
     pub qpn: u32,
-    /// The PSN that it expected: everything before it was executed, and nothing from it on.
+    /// The PSN that it expected: everything before was executed, and nothing from it on.
     pub expected_psn: u32,
 }
 
@@ -93,13 +93,13 @@ impl Grant {
         self.queue_pairs.iter().filter(|a| other.queue_pairs.iter().any(|b| both(a, b))).count()
     }
 
-    /// Takes out the former regions that the translator is through with, as it has confirmed this
+    /// Takes out the former regions that the translator no longer uses, now that it has confirmed this
     /// generation.
     pub(super) fn take_confirmed(&mut self, generation: u64) -> Vec<FormerRegion> {
         self.former.extract_if(.., |former| former.until <= generation).collect()
     }
 
-    /// Whether a key is to the memory of this generation of a store.
+    /// Whether a key gives access to this generation of a store's memory.
     pub(super) fn has_key_to(&self, store: &str, memory: u64) -> bool {
         self.granted_keys().any(|key| key.memory == memory && key.store == store)
     }
@@ -109,8 +109,8 @@ impl Grant {
     }
 }
 
-/// Distance between the last PSN of a queue pair and the first PSN of its replacement: late answers to the old one
-/// are not taken for answers to the new one.
+/// Distance between the last PSN of a queue pair and the first PSN of its replacement, so that late answers
+/// to the old one are not mistaken for answers to the new one.
 const PSN_STRIDE: u32 = 1 << 16;
 
 fn random_psn() -> Result<u32, NicError> {
@@ -124,7 +124,7 @@ fn random_psn() -> Result<u32, NicError> {
 /// How [`make_grant`] treats the previous grant.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
-    /// The previous grant, of which it keeps what it can.
+    /// The previous grant, to be kept as far as possible.
     pub(super) keep: Option<&'a Grant>,
     /// The generation of new queue pairs and keys.
     pub(super) generation: u64,
@@ -132,10 +132,10 @@ pub(super) struct Terms<'a> {
     pub(super) rebuild: bool,
     /// Whether all RC queue pairs must be new.
     pub(super) fresh: bool,
-    /// Whether the translator may have had queue pairs in this session that are in no grant any more.
+    /// Whether the translator may have had queue pairs in this session that are no longer in any grant.
     pub(super) resumes: bool,
-    /// Whether the translator opens the session with this grant. One that renews must confirm a store's last region
-    /// before it gets another.
+    /// Whether the translator opens the session with this grant. On a renewal, it must confirm a store's last
+    /// region before it gets another.
     pub(super) opens: bool,
 }
 
@@ -144,9 +144,9 @@ pub(super) struct NewGrant {
     pub(super) grant: Grant,
     /// Whether something is new or gone.
     pub(super) changed: bool,
-    /// The outcome for existing queue pairs that had to be rebuilt.
+    /// What happened to existing queue pairs that had to be rebuilt.
     pub(super) anew: Anew,
-    /// Queue pairs that are replaced, by purpose. They still exist; [`NewGrant::finish`] ends them.
+    /// Queue pairs being replaced, by purpose. They still exist; [`NewGrant::finish`] ends them.
     former: Vec<(Purpose, u32)>,
 }
 
@@ -154,22 +154,22 @@ pub(super) struct NewGrant {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Anew {
     pub(super) made: u32,
-    /// How many were left as they are, without `rebuild`.
+    /// How many were left as they are because `rebuild` was false.
     pub(super) held_back: u32,
-    /// How many of both were in ERROR.
+    /// How many of these two were in ERROR.
     pub(super) broken: u32,
 }
 
 impl NewGrant {
-    /// Ends what the former grant has and this one does not, and records how the replaced queue pairs ended. Call it
-    /// once nothing can fail any more.
+    /// Ends what the former grant has and this one lacks, and records how the replaced queue pairs ended.
+    /// Call it once nothing can fail any more.
     pub(super) fn finish(mut self, nic: &dyn Nic, former: Option<&Grant>) -> Grant {
         if self.grant.epoch != nic.device_epoch() {
-            // They went with the device, and their numbers may be in use again.
+            // They were lost with the device, and their numbers may be in use again.
             self.former.clear();
         }
         for (purpose, qpn) in self.former {
-            // The PSN is read as it ends: until then it goes on executing.
+            // The PSN is read when it ends: until then it keeps executing.
             match nic.destroy_queue_pair(qpn) {
                 Ok(ended) => {
                     if let Some(new) = self.grant.queue_pairs.iter_mut().find(|q| q.purpose == purpose) {
@@ -186,11 +186,11 @@ impl NewGrant {
     }
 }
 
-/// The grant of a lease: what still exists of the previous one, and new queue pairs and keys for the rest. Nothing of
-/// the previous one has ended when this returns: either [`NewGrant::finish`] does that, or [`release_grant`] gives
-/// back what is new.
+/// Makes the grant of a lease: keeps what still exists of the previous one, and creates the other queue pairs
+/// and keys. Ends nothing of the previous one: either [`NewGrant::finish`] does that, or [`release_grant`]
+/// gives back what is new.
 ///
-/// Nobody else creates anything on the NIC meanwhile: the caller holds the lock of the sessions.
+/// The caller holds the lock of the sessions, so nobody else creates anything on the NIC meanwhile.
 pub(super) fn make_grant(
     nic: &dyn Nic,
     stores: &ServedStores,
@@ -198,7 +198,7 @@ pub(super) fn make_grant(
     lease: &Lease,
     terms: Terms<'_>,
 ) -> Result<NewGrant, SessionError> {
-    // Called first: it notices a lost device, whose queue pairs and keys are not worth keeping.
+    // Called first because it notices a lost device, whose queue pairs and keys are not worth keeping.
     let status = nic.queue_pairs()?;
     let mut grant = Grant { epoch: nic.device_epoch(), ..Grant::default() };
     let keep = terms.keep.filter(|keep| keep.epoch == grant.epoch);
@@ -240,7 +240,7 @@ fn fill_grant(
             grant.queue_pairs.push(GrantedQueuePair { purpose, transport, info, generation, replaced: None });
         };
         let Some((granted, live)) = held else {
-            // The progress of the previous one is unknown: its late answers may have any PSN.
+            // The progress of the previous pair is unknown: its late answers may have any PSN.
             let start_psn = if terms.resumes { random_psn()? } else { request.start_psn };
             let info = create_granted_pair(nic, grant, &QueuePairRequest { start_psn, ..request })?;
             push(grant, info);
@@ -291,7 +291,7 @@ fn fill_regions(
         let had = terms.keep.and_then(|k| k.regions.iter().find(|r| r.store == *name));
         let waits = terms.keep.and_then(|k| k.former.iter().find(|f| f.region.store == *name));
         if let (Some(had), Some(waits), false) = (had, waits, terms.opens) {
-            // One at a time: so a translator that confirms nothing keeps at most two regions.
+            // One at a time, so that a translator that confirms nothing keeps at most two regions.
             grant.former.push(waits.clone());
             grant.regions.push(had.clone());
             continue;
@@ -315,9 +315,9 @@ fn create_granted_pair(
     Ok(info)
 }
 
-/// Checks, after something was made on the device, that it is still the one that the grant began with. If not,
-/// everything made before went with the earlier device, but this last thing may be the later one's: it is given back
-/// there.
+/// Checks, after something was created on the device, that it is still the device that the grant began with.
+/// If not, everything created before was lost with the earlier device, but this last thing may belong to the
+/// later one and is given back there.
 fn check_same_device(
     nic: &dyn Nic,
     grant: &Grant,
@@ -341,7 +341,7 @@ fn access_of(store: &Store, device: &Device) -> Result<Access, SessionError> {
     Ok(access)
 }
 
-/// The grant that a lease has, or would get; numbers and keys not given out yet are 0. Changes nothing.
+/// The grant that a lease has or would get; numbers and keys not given out yet are 0. Changes nothing.
 pub(super) fn preview_grant(
     nic: &dyn Nic,
     stores: &ServedStores,
@@ -389,7 +389,7 @@ pub(super) fn preview_grant(
     Ok(grant)
 }
 
-/// The request for a queue pair: with the rights that its stores need, and no more.
+/// The request for a queue pair with exactly the rights that its stores need.
 fn queue_pair_request(
     lease: &Lease,
     pair: &RequesterQueuePair,
@@ -408,8 +408,8 @@ fn queue_pair_request(
         }
     }
     let transport = pair.purpose.transport(writes);
-    // Zero-length WRITEs, with which a switch resynchronizes and which replace writes whose store is gone, touch no
-    // memory but still need the right; which memory may be written is up to the regions.
+    // Zero-length WRITEs, which a switch uses to resynchronize and which replace writes whose store is gone,
+    // touch no memory but still need the right; which memory may be written is up to the regions.
     access.remote_write |= transport == Transport::Rc;
     QueuePairRequest {
         purpose: pair.purpose,
@@ -425,7 +425,7 @@ fn queue_pair_request(
 /// Releases what `grant` holds and `but` does not.
 pub(super) fn release_grant(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
     if grant.epoch != nic.device_epoch() {
-        // It went with the device; its numbers may be in use again.
+        // It was lost with the device; its numbers may be in use again.
         return;
     }
     for pair in &grant.queue_pairs {
@@ -433,7 +433,7 @@ pub(super) fn release_grant(nic: &dyn Nic, grant: &Grant, but: Option<&Grant>) {
             continue;
         }
         match nic.destroy_queue_pair(pair.info.qpn) {
-            // It ended when it was replaced.
+            // It already ended when it was replaced.
             Ok(_) | Err(NicError::NoQueuePair { .. }) => {}
             Err(error) => tracing::warn!(%error, "cannot end a queue pair"),
         }

@@ -1,4 +1,4 @@
-//! A lease, and the table of all leases: who may write what, until when. No NIC, no clock, no files.
+//! A lease, and the table of all leases: who may write what, and until when. No NIC, no clock, no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use super::sharing::Sharing;
 /// What a translator asks for when it opens a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// Name of the lease; the same name resumes.
+    /// Name of the lease. Opening the same name resumes it.
     pub name: String,
     /// Where its frames come from and answers go to.
     pub translator: Endpoint,
@@ -27,9 +27,9 @@ pub struct OpenRequest {
     pub stores: Vec<String>,
     /// Append lists wanted; a store without a range here means all its lists.
     pub lists: Vec<ListRange>,
-    /// Whether RC queue pairs must be rebuilt even if those of the session work.
+    /// Whether RC queue pairs must be rebuilt even if the session's existing ones work.
     pub fresh: bool,
-    /// What other collectors have of the stores, if the translator spreads them.
+    /// What other collectors hold of the stores, if the translator spreads them.
     pub sharing: Option<Sharing>,
     pub caller: SessionCaller,
 }
@@ -44,7 +44,7 @@ pub struct RequesterQueuePair {
     pub start_psn: u32,
 }
 
-/// Ranges by store and first list. Ranges that do not overlap are also in the order of their ends.
+/// Ranges sorted by store and first list. Ranges that do not overlap are then also sorted by their ends.
 fn sorted_ranges(ranges: &[ListRange]) -> Vec<&ListRange> {
     let mut sorted: Vec<_> = ranges.iter().collect();
     sorted.sort_unstable_by(|a, b| (&a.store, a.first).cmp(&(&b.store, b.first)));
@@ -55,9 +55,9 @@ fn sorted_ranges(ranges: &[ListRange]) -> Vec<&ListRange> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub name: String,
-    /// Rises, over all sessions of a collector, whenever new queue pairs or keys are given out, which carry it.
+    /// Rises over all sessions of a collector whenever new queue pairs or keys, which carry it, are given out.
     pub generation: u64,
-    /// The generation at the last open: a renewal of an earlier one comes from a translator that has been replaced.
+    /// The generation at the last open. A renewal with an earlier one comes from a translator that has been replaced.
     pub opened: u64,
     pub translator: Endpoint,
     pub queue_pairs: Vec<RequesterQueuePair>,
@@ -75,21 +75,21 @@ pub struct Lease {
     pub expires: Option<Instant>,
 }
 
-/// Why a lease is refused, in words; the variants differ in what the caller may do next.
+/// Why a lease is refused, in words. The variants differ in what the caller may do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// The request itself is wrong.
+    /// The request itself is invalid.
     #[error("{0}")]
     Request(String),
-    /// Another session owns part of what is asked for.
+    /// Another session owns part of the request.
     #[error("{0}")]
     Owned(String),
-    /// The session is another owner's.
+    /// The session belongs to another owner.
     #[error("{0}")]
     Foreign(String),
     #[error("{0}")]
     Unknown(String),
-    /// Another translator has opened the name since.
+    /// Another translator has since opened the name.
     #[error("{0}")]
     Superseded(String),
     #[error("{0}")]
@@ -107,7 +107,7 @@ impl LeaseError {
 /// Most sessions at a time.
 pub const MAX_SESSIONS: usize = 256;
 
-/// Most of them opened from one address, if no certificate identifies the caller.
+/// Most sessions opened from one address if no certificate identifies the caller.
 pub const MAX_FROM: usize = MAX_SESSIONS / 2;
 
 #[derive(Debug, Default)]
@@ -118,8 +118,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases as stored, each with its full time from `now`: a monotonic clock does not know how long the collector
-    /// was down, and its translators could not renew meanwhile.
+    /// Restores stored leases, each with its full time from `now`: a monotonic clock does not know how long
+    /// the collector was down, and its translators could not renew meanwhile.
     pub fn from_stored(leases: Vec<Lease>, generation: u64, now: Instant) -> Self {
         let by_name = leases
             .into_iter()
@@ -216,8 +216,8 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Refuses what another session owns, by name. Workers of one translator share ownership: each list, row and
-    /// column is written by only one of them.
+    /// Refuses what another session owns, naming it. Workers of one translator share ownership: only one of
+    /// them writes each list, row and column.
     fn check_owners(&self, lease: &Lease, wanted: &[&StoreSpec]) -> Result<(), LeaseError> {
         let another = |other: &&Lease| {
             other.name != lease.name
@@ -234,7 +234,7 @@ impl Leases {
                 )))
             };
             let has: BTreeSet<&str> = other.stores.iter().map(String::as_str).collect();
-            // An append store has one writer per list.
+            // An append store instead has one writer per list.
             let whole = |s: &&&StoreSpec| s.single_writer() && !matches!(s.kind, StoreKind::Append { .. });
             if let Some(spec) = wanted.iter().filter(whole).find(|s| has.contains(s.name.as_str())) {
                 return owned(format!("store {:?}", spec.name));
@@ -266,8 +266,8 @@ impl Leases {
         self.by_name.insert(lease.name.clone(), lease);
     }
 
-    /// Extends a lease. Generations that the collector gave out since the last open are accepted, too: the answer
-    /// that carried them may have been lost.
+    /// Extends a lease. Any generation that the collector gave out since the last open is accepted: the
+    /// answer that carried the newest one may have been lost.
     pub fn renew_lease(
         &mut self,
         name: &str,
@@ -340,7 +340,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
     };
     let lists_of: BTreeMap<&str, u32> =
         wanted.iter().filter_map(|s| Some((s.name.as_str(), append(s)?))).collect();
-    // An id given here means the store with that name from here on.
+    // Replaces an id by the name of its store.
     let mut lists = request.lists.clone();
     for range in &mut lists {
         if let Some(spec) = find_store(wanted.iter().copied(), |spec| spec, &range.store) {
@@ -367,7 +367,7 @@ fn wanted_lists(request: &OpenRequest, wanted: &[&StoreSpec]) -> Result<Vec<List
         };
         return Err(LeaseError::Request(fault));
     }
-    // There may be as many ranges as lists, and the sessions are locked: so only neighbours are compared.
+    // There may be as many ranges as lists, and the sessions are locked, so only neighbours are compared.
     if let Some(twice) = sorted_ranges(&lists).windows(2).find(|pair| pair[0].overlaps(pair[1])) {
         return Err(LeaseError::Request(format!(
             "list {} of store {:?} is asked for twice; ranges must not overlap",

@@ -1,8 +1,8 @@
-//! Sessions: named leases by which translators get queue pairs and keys to memory.
+//! Sessions: named leases that give translators queue pairs and keys to memory.
 //!
-//! A session is not a connection. It begins with [`CollectorSessions::open`], lasts as long as it is renewed (or forever), and
-//! ends by [`CollectorSessions::end_session`] or expiry; then its queue pairs and keys end and the regions stay. Reopening a name
-//! resumes it.
+//! A session is not a connection. It begins with [`CollectorSessions::open`] and lasts as long as it is
+//! renewed (or forever). It ends by [`CollectorSessions::end_session`] or by expiry: its queue pairs and keys
+//! end, and the regions stay. Reopening a name resumes it.
 //!
 //! - `caller`: the caller, and whose sessions it may touch.
 //! - [`lease`]: who may write what, until when.
@@ -12,7 +12,7 @@
 //! - [`state`]: the files that restore sessions after a restart.
 //! - [`statistics`]: the counters that translators hand in.
 //!
-//! Time is an argument: `now` must never go back.
+//! Time is a parameter: `now` must never go backwards.
 
 mod caller;
 mod grant;
@@ -49,25 +49,25 @@ use rebuilds::Rebuilds;
 use sharing::SharingClaims;
 use statistics::{LeftOut, SessionStatistics};
 
-/// Why a session call was refused. Nothing has changed, except that the lease may have been extended before something
-/// else was refused.
+/// Why a session call was refused. Nothing has changed, except that the lease may have been extended before
+/// something else was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]
     Lease(#[from] LeaseError),
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// Counters on a device without atomics.
+    /// A store of counters on a device without atomics.
     #[error("store {store:?} needs atomics, which the device {device:?} does not have; leave the store out")]
     NoAtomics { store: String, device: String },
-    /// Queue pairs of the session were rebuilt too often; they are unchanged.
+    /// Queue pairs of the session were rebuilt too often. They are unchanged.
     #[error(
         "the queue pairs of session {name:?} were rebuilt too often; now at most once in {} s: ask again later; until then \
          the existing ones stay (docs/rdma.md)",
         rebuilds::EVERY.as_secs()
     )]
     HeldBack { name: String },
-    /// The state could not be written: after a crash the session would be unknown.
+    /// The state could not be written, so after a crash the session would be unknown.
     #[error("cannot keep the session: {0}")]
     State(#[from] StateError),
     /// The positions of the session's lists cannot be read. The session is open; asking again resumes it.
@@ -82,9 +82,9 @@ pub struct GrantedSession {
     /// Whether it resumes an earlier session of this name.
     pub resumed: bool,
     pub grant: Grant,
-    /// The positions of this session's lists; only at open, and only of lists that are not empty.
+    /// The positions of this session's lists, only when it is opened and only for lists that are not empty.
     pub positions: Vec<ListPosition>,
-    /// How far the earlier translators of this session had heard their reporters; only at open.
+    /// How far earlier translators of this session had heard their reporters, only when it is opened.
     pub reporters: Vec<ReporterPosition>,
 }
 
@@ -92,9 +92,9 @@ pub struct GrantedSession {
 #[derive(Clone, Debug)]
 pub struct SessionStatus {
     pub lease: Lease,
-    /// Its queue pairs; none after a restart until the translator renews.
+    /// Its queue pairs. After a restart there are none until the translator renews.
     pub queue_pairs: Vec<QueuePairStatus>,
-    /// How its frames travel, in its translator's words; empty if it did not say.
+    /// How its frames travel, as reported by its translator; empty if not reported.
     pub frames_by: String,
 }
 
@@ -115,47 +115,47 @@ dta_proto::published_counters! {
     }
 }
 
-/// Whether sessions may still write to the memory of a generation of a store.
+/// Whether sessions may still write to a generation of a store's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// At least one has a key to it.
+    /// At least one session has a key to it.
     There,
-    /// None has one any more: all that had one have confirmed that they write elsewhere.
+    /// No session has a key any more, and all that had one have confirmed that they write elsewhere.
     Moved,
-    /// None has one any more, and the key of at least one ended without its word.
+    /// No session has a key any more, but at least one key ended without such a confirmation.
     Gone,
 }
 
-/// Least interval between log lines about left-out statistics of one session: they come again with each renewal.
+/// Least interval between log lines about left-out statistics of a session, as they recur with each renewal.
 const LOG_EVERY: Duration = Duration::from_secs(300);
 
 pub struct CollectorSessions {
     nic: Arc<dyn Nic>,
     stores: Arc<ServedStores>,
     transport: Transport,
-    /// Directory of the state; `None` = not kept.
+    /// Directory of the state; `None` = state is not kept.
     directory: Option<PathBuf>,
     inner: Mutex<LockedSessions>,
     /// Notified when a name leaves [`LockedSessions::unsettled`].
     settled: Condvar,
-    /// Has its own lock: queries do not wait for a session that is being opened.
+    /// Has a lock of its own, so that queries do not wait while a session is opened.
     shared: Mutex<KnownSharing>,
     files: SessionFiles,
 }
 
 struct KnownSharing {
     shared: Arc<SharingClaims>,
-    /// Whether it has changes that are not in the file.
+    /// Whether there are changes that are not in the file.
     dirty: bool,
 }
 
-/// A file's lock is held while it is written, so that older contents never replace newer ones. A disk may take long,
-/// so nothing is written while the sessions are locked.
+/// A file's lock is held while it is written, so that older contents never replace newer ones. A disk may
+/// take long, so nothing is written while the sessions are locked.
 #[derive(Default)]
 struct SessionFiles {
     /// The last change of the leases that is in the file. Never lock the sessions while holding this.
     leases: Mutex<u64>,
-    /// Locked before the sessions, never together with them.
+    /// Locked before the sessions, and never while they are locked.
     statistics: Mutex<()>,
     sharing: Mutex<()>,
 }
@@ -163,29 +163,29 @@ struct SessionFiles {
 #[derive(Default)]
 struct LockedSessions {
     leases: Leases,
-    /// Of names whose lease is new or changed, and not yet in the file: what their session gets then.
+    /// By name, what a session gets once its new or changed lease is in the file.
     unsettled: BTreeMap<String, Grant>,
     grants: BTreeMap<String, Grant>,
-    /// By session, if queue pairs broke.
+    /// By session, for sessions whose queue pairs broke.
     rebuilds: BTreeMap<String, Rebuilds>,
     statistics: SessionStatistics,
     statistics_dirty: bool,
-    /// How often leases were encoded for the file.
+    /// How many times leases were encoded for the file.
     leases_change: u64,
-    /// Whether the file has leases that ended, or never began.
+    /// Whether the file has leases that have ended or never began.
     leases_dirty: bool,
     /// By session, when left-out statistics were last logged.
     logged_left_out: BTreeMap<String, Instant>,
-    /// By session, how its frames travel, in its translator's words.
+    /// By session, how its frames travel, as reported by its translator.
     frames_by: BTreeMap<String, String>,
     /// Sessions whose translator has said goodbye.
     left: BTreeSet<String>,
-    /// By store, generations of memory to which a key ended before its translator had confirmed that it writes elsewhere.
+    /// By store, generations of memory whose key ended before its translator confirmed that it writes elsewhere.
     deserted: BTreeMap<String, BTreeSet<u64>>,
     counters: SessionCounters,
 }
 
-/// A lease that was inserted, and must still be written ([`CollectorSessions::settle_lease`]).
+/// A lease that was inserted but must still be written ([`CollectorSessions::settle_lease`]).
 struct UnsettledLease<'a> {
     lease: Lease,
     replaced: Option<Lease>,
@@ -195,7 +195,7 @@ struct UnsettledLease<'a> {
     rebuilt: u64,
     /// The request, if the session is being opened.
     opens: Option<&'a OpenRequest>,
-    /// The contents of the file with it, if there is one, and the number of the change.
+    /// The new contents of the file, if there is one, with the number of the change.
     file: Result<Option<(u64, Vec<u8>)>, StateError>,
 }
 
@@ -206,7 +206,7 @@ enum RenewalOutcome {
 }
 
 impl LockedSessions {
-    /// Stores what a session hands in; never fails.
+    /// Records what a session hands in. Never fails.
     fn record_statistics(&mut self, session: &str, statistics: &[NodeCounters], now: Instant) {
         let LeftOut { bad, no_room } =
             self.statistics.record_statistics(session, statistics, SystemTime::now());
@@ -226,7 +226,7 @@ impl LockedSessions {
         }
     }
 
-    /// Notes the memory to which a session had keys and, with its grant of now, has none.
+    /// Notes memory that the session had keys to, but no longer has with its present grant.
     fn note_deserted(&mut self, former: &Grant, now: Option<&Grant>) {
         for key in former.granted_keys() {
             if !now.is_some_and(|now| now.has_key_to(&key.store, key.memory)) {
@@ -235,7 +235,7 @@ impl LockedSessions {
         }
     }
 
-    /// The encoded leases, and the number of this change.
+    /// The encoded leases and the number of this change.
     fn encode_leases(&mut self, dir: &Path) -> Result<(u64, Vec<u8>), StateError> {
         (self.leases_change, self.leases_dirty) = (self.leases_change + 1, false);
         Ok((self.leases_change, persisted::encode_leases(dir, &self.leases)?))
@@ -287,9 +287,9 @@ impl SessionFiles {
 }
 
 impl CollectorSessions {
-    /// Sessions over a NIC and stores. With a directory, those that an earlier collector saved there go on: their
-    /// leases have their full time from `now`, and their translators get new queue pairs when they
-    /// renew.
+    /// Sessions over a NIC and stores. With a directory, sessions that an earlier collector saved there
+    /// continue: their leases have their full time from `now`, and their translators get new queue pairs when
+    /// they renew.
     pub fn open_state(
         nic: Arc<dyn Nic>,
         stores: Arc<ServedStores>,
@@ -314,7 +314,7 @@ impl CollectorSessions {
             None => Default::default(),
         };
         let inner = LockedSessions { leases, statistics, ..LockedSessions::default() };
-        // So that no version is that of an earlier run.
+        // Ensures that no version repeats one of an earlier run.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         shared.version = (now.as_micros() as u64).max(1);
         shared.started = now.as_millis() as u64;
@@ -324,10 +324,10 @@ impl CollectorSessions {
         Ok(Self { nic, stores, transport, directory, inner, settled, shared, files })
     }
 
-    /// Opens a session, or resumes the one with its name. The same translator keeps its keys, and the queue pairs
-    /// that work; with `fresh` its RC queue pairs are rebuilt, if that is allowed so soon after the last time
-    /// ([`SessionError::HeldBack`]). Another translator gets new queue pairs and new keys. Everything new comes under
-    /// a new generation. Reads the rings of the session's lists, so it may take a while.
+    /// Opens a session, or resumes the one with its name. The same translator keeps its keys, and the queue
+    /// pairs that work; with `fresh` its RC queue pairs are rebuilt, unless the last time was too recent
+    /// ([`SessionError::HeldBack`]). Another translator gets new queue pairs and keys. Everything new has a
+    /// new generation. Reads the rings of the session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<GrantedSession, SessionError> {
         let entered = self.enter_opened(&mut self.lock_settled(&request.name), request, now);
         let result = entered.and_then(|entered| self.settle_lease(entered));
@@ -341,7 +341,7 @@ impl CollectorSessions {
         drop(inner);
         let mut session = result?;
         self.write_sharing()?;
-        // The lists are this session's by now, so others need not wait while their rings are read.
+        // The lists belong to this session by now, so others need not wait while their rings are read.
         session.positions = positions::read_positions(&self.stores, &session.lease.lists)?;
         if session.resumed && request.fresh && !has_left {
             session.positions.iter_mut().for_each(ListPosition::leave_out);
@@ -349,7 +349,7 @@ impl CollectorSessions {
         Ok(session)
     }
 
-    /// What [`CollectorSessions::open`] would return, without opening, granting or extending anything: what an existing
+    /// Previews [`CollectorSessions::open`] without opening, granting or extending anything: returns what an existing
     /// session of that name holds, and 0 for numbers and keys not given out yet. Refuses what `open` refuses.
     pub fn preview_open(&self, request: &OpenRequest, now: Instant) -> Result<GrantedSession, SessionError> {
         let mut inner = self.lock_sessions();
@@ -379,9 +379,9 @@ impl CollectorSessions {
         let specs: Vec<_> = stores.iter().map(|store| &store.spec).collect();
         let mut lease = inner.leases.prepare_lease(request, &specs, now)?;
         let earlier = inner.leases.get(&request.name);
-        // Another translator, or another run of it, gets nothing that the previous one knows.
+        // Another translator, or another run of the same one, gets nothing that its predecessor knows.
         let same = earlier.is_some_and(|e| {
-            // Whether it takes answers in runs is not written to its file.
+            // The file does not record whether it takes answers in runs.
             Endpoint { runs: lease.translator.runs, ..e.translator } == lease.translator
                 && e.queue_pairs
                     .iter()
@@ -402,7 +402,7 @@ impl CollectorSessions {
         inner.count_anew(&request.name, anew, now);
         if anew.held_back > 0 {
             grant::release_grant(&*self.nic, &made.grant, before.1.as_ref());
-            // Its translator is to come again, so the session and its count of rebuilds must stay.
+            // Its translator will try again, so the session and its count of rebuilds must stay.
             inner.leases.restart_lease_time(&request.name, now);
             return Err(SessionError::HeldBack { name: request.name.clone() });
         }
@@ -419,8 +419,8 @@ impl CollectorSessions {
         Ok(self.enter_lease(inner, lease, made, before.1, u64::from(anew.made), Some(request)))
     }
 
-    /// Inserts a lease with what was made for it. Until it is written, or that has failed, calls that open, renew or
-    /// end this session wait, and it does not expire.
+    /// Inserts a lease with the grant made for it. Until it has been written or that has failed, calls that
+    /// open, renew or end this session wait, and it does not expire.
     fn enter_lease<'a>(
         &self,
         inner: &mut LockedSessions,
@@ -437,8 +437,8 @@ impl CollectorSessions {
         UnsettledLease { lease, replaced, made, former, rebuilt, opens, file }
     }
 
-    /// Writes an inserted lease, then gives its session what was made for it: nobody may use what a restarted
-    /// collector would not know. If it cannot be written, everything is rolled back.
+    /// Writes an inserted lease, then gives its session the new grant: nobody may use what a restarted
+    /// collector would not know. If writing fails, everything is rolled back.
     fn settle_lease(&self, entered: UnsettledLease<'_>) -> Result<GrantedSession, SessionError> {
         let UnsettledLease { lease, replaced, made, former, rebuilt, opens, file } = entered;
         let written = file.and_then(|file| match (&self.directory, file) {
@@ -454,7 +454,7 @@ impl CollectorSessions {
                 Some(lease) => inner.leases.insert(lease),
                 None => drop(inner.leases.remove(&lease.name)),
             }
-            // A concurrent write of another lease wrote this one with it.
+            // A concurrent write of another lease may have written this one with it.
             inner.leases_dirty = true;
             grant::release_grant(&*self.nic, &made.grant, former.as_ref());
             return Err(error.into());
@@ -476,7 +476,7 @@ impl CollectorSessions {
         Ok(GrantedSession { lease, resumed, grant, positions: Vec::new(), reporters })
     }
 
-    /// Whether a caller may renew a session, judged by its name alone: checked before its statistics are read. A
+    /// Whether a caller may renew a session, judged by its name alone, before its statistics are read. A
     /// refusal counts like one of the renewal itself.
     pub fn may_renew(&self, name: &str, caller: &SessionCaller) -> Result<(), SessionError> {
         let mut inner = self.lock_sessions();
@@ -486,8 +486,8 @@ impl CollectorSessions {
         Ok(result?)
     }
 
-    /// Notes how the frames of a session travel, in its translator's words: at most 200 characters, without control
-    /// characters.
+    /// Notes how the frames of a session travel, as its translator says: at most 200 characters, without
+    /// control characters.
     pub fn note_frames_by(&self, name: &str, said: &str) {
         let mut inner = self.lock_sessions();
         if said.is_empty() || inner.leases.get(name).is_none() {
@@ -498,9 +498,9 @@ impl CollectorSessions {
         }
     }
 
-    /// Notes whether the translator of a session has sent everything that it held and stops. If it has not said so,
-    /// what it sent last may be lost: the next translator to open the session then skips some sequences of each
-    /// non-empty list, which readers see. A collector started since then does not know.
+    /// Notes whether a session's translator is stopping after it has sent everything it held. If it has not
+    /// said so, its last frames may be lost: the next translator to open the session then skips some
+    /// sequences of each non-empty list, which readers see. A collector started since then does not know.
     pub fn note_leaving(&self, name: &str, leaving: bool) {
         let mut inner = self.lock_sessions();
         match leaving && inner.leases.get(name).is_some() {
@@ -509,9 +509,9 @@ impl CollectorSessions {
         };
     }
 
-    /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator works with:
-    /// keys that it replaced end. If queue pairs fell into ERROR, or were lost with an earlier collector, or a store
-    /// has another region, the answer has new ones under a new generation.
+    /// Extends a lease and takes its translator's statistics. `generation` is the one that the translator
+    /// works with: keys that it replaced end. If queue pairs fell into ERROR or were lost with an earlier
+    /// collector, or if a store has another region, the answer has new ones with a new generation.
     pub fn renew_session(
         &self,
         name: &str,
@@ -572,8 +572,7 @@ impl CollectorSessions {
         Ok(RenewalOutcome::Changed(Box::new(self.enter_lease(inner, lease, made, old, rebuilt, None))))
     }
 
-    /// Revokes the keys that a session no longer uses, now that its translator works with this
-    /// generation.
+    /// Revokes keys that a session no longer uses, now that its translator works with this generation.
     fn confirm_generation(&self, inner: &mut LockedSessions, name: &str, generation: u64) {
         let Some(grant) = inner.grants.get_mut(name) else { return };
         let confirmed = grant.take_confirmed(generation);
@@ -586,8 +585,8 @@ impl CollectorSessions {
         grant::revoke_keys(&*self.nic, grant.epoch, &confirmed);
     }
 
-    /// Ends a session: its queue pairs and keys become invalid. `last` comes from a translator that ends its own
-    /// session: the generation it knows, and its last counters. An operator has none.
+    /// Ends a session: its queue pairs and keys become invalid. `last` comes from a translator that ends its
+    /// own session: the generation it knows and its last counters. An operator passes none.
     pub fn end_session(
         &self,
         name: &str,
@@ -611,10 +610,10 @@ impl CollectorSessions {
         Ok(self.write_statistics()?)
     }
 
-    /// Ends expired sessions, checks the NIC, and writes ended sessions and new statistics since the last call. Call
-    /// it about once a second.
+    /// Ends expired sessions, checks the NIC, and writes sessions that ended and statistics that came since
+    /// the last call. Call it about once a second.
     pub fn run_upkeep(&self, now: Instant) -> Result<(), StateError> {
-        // Broken queue pairs and lost devices raise no event: both are noticed by this query, which logs and counts
+        // Broken queue pairs and lost devices raise no event: this query notices both, and logs and counts
         // them.
         if let Err(error) = self.nic.queue_pairs() {
             tracing::debug!(%error, "the NIC does not answer");
@@ -622,13 +621,13 @@ impl CollectorSessions {
         self.expire_sessions(&mut self.lock_sessions(), now);
         self.write_sharing_or_warn();
         if let Err(error) = self.write_leases() {
-            // Only a collector that restarts now finds them again, and they expire again.
+            // Only a collector that restarts now would find them again, and there they expire again.
             tracing::warn!(%error, "cannot remove expired sessions from the state file");
         }
         self.write_statistics()
     }
 
-    /// Updates what is known of other collectors; `change` returns whether anything is new.
+    /// Updates what is known about other collectors; `change` returns whether anything is new.
     fn change_shared(&self, change: impl FnOnce(&mut SharingClaims) -> bool) {
         let mut known = self.lock_sharing();
         let before = known.shared.is_empty();
@@ -659,7 +658,7 @@ impl CollectorSessions {
         }
     }
 
-    /// Which keys and lists are here and which at other collectors.
+    /// Which keys and lists are here, and which are at other collectors.
     pub fn sharing_claims(&self) -> Arc<SharingClaims> {
         self.lock_sharing().shared.clone()
     }
@@ -687,8 +686,8 @@ impl CollectorSessions {
             .collect())
     }
 
-    /// Whether any session may write to the memory of this generation of a store. What is known of generations before it is
-    /// forgotten.
+    /// Whether any session may write to this generation of a store's memory. Forgets what is known about
+    /// earlier generations.
     pub fn store_writers(&self, store: &str, memory: u64) -> Writers {
         let mut inner = self.lock_sessions();
         let mut granted = inner.grants.values().chain(inner.unsettled.values());
@@ -700,7 +699,7 @@ impl CollectorSessions {
         if deserted.contains(&memory) { Writers::Gone } else { Writers::Moved }
     }
 
-    /// How many there are; `None` while they are being changed, which may take a while.
+    /// The number of sessions; `None` while they are being changed, which may take a while.
     pub fn session_count(&self) -> Option<usize> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -715,12 +714,12 @@ impl CollectorSessions {
         self.lock_sessions().counters
     }
 
-    /// The sums of what translators handed in, including ended sessions.
+    /// The sums of what translators handed in, including those of ended sessions.
     pub fn statistics(&self) -> Vec<NodeSums> {
         self.lock_sessions().statistics.node_sums(SystemTime::now())
     }
 
-    /// Ends expired sessions. The files follow within a second ([`CollectorSessions::run_upkeep`]).
+    /// Ends expired sessions. The files are updated within a second ([`CollectorSessions::run_upkeep`]).
     fn expire_sessions(&self, inner: &mut LockedSessions, now: Instant) {
         for name in inner.leases.expired_leases(now) {
             if inner.unsettled.contains_key(&name) {
@@ -732,7 +731,7 @@ impl CollectorSessions {
         }
     }
 
-    /// `word`: its translator says that it writes no more.
+    /// `word` means that its translator has said that it writes no more.
     fn remove_session(&self, inner: &mut LockedSessions, name: &str, word: bool) {
         inner.leases.remove(name);
         inner.rebuilds.remove(name);
@@ -750,7 +749,7 @@ impl CollectorSessions {
         }
     }
 
-    /// Writes which leases have ended, if any.
+    /// Writes the leases if some have ended.
     fn write_leases(&self) -> Result<(), StateError> {
         let Some(dir) = &self.directory else { return Ok(()) };
         let (change, bytes) = {

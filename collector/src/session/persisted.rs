@@ -1,4 +1,4 @@
-//! Leases and statistics as files.
+//! Stores leases and statistics in files.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,11 @@ struct Stored {
     ip: IpAddr,
     mac: Option<[u8; 6]>,
     port: u16,
-    /// Whether it is for atomics, queue pair number, start PSN.
+    /// Whether it is for atomics, its queue pair number, and its start PSN.
     queue_pairs: Vec<(bool, u32, u32)>,
     lease: Option<Duration>,
     stores: Vec<String>,
-    /// Name of the store, first list, how many.
+    /// Name of the store, first list, number of lists.
     lists: Vec<(String, u32, u32)>,
     owner: Option<String>,
 }
@@ -117,7 +117,7 @@ pub(super) fn write_statistics(dir: &Path, bytes: &[u8]) -> Result<(), StateErro
     state::write_state(&statistics_path(dir), bytes)
 }
 
-/// `leases` are the current ones: all other statistics belong to ended sessions.
+/// `leases` are the current ones; statistics without a lease belong to ended sessions.
 pub(super) fn load_statistics(dir: &Path, leases: &Leases) -> Result<SessionStatistics, StateError> {
     let nodes = state::load::<Nodes>(&statistics_path(dir))?.unwrap_or_default();
     Ok(SessionStatistics::from_stored(nodes, |session| leases.get(session).is_some()))

@@ -1,4 +1,4 @@
-//! Positions of append lists, read from memory, so that a new writer continues where the last one ended.
+//! Positions of append lists, read from memory so that a new writer continues where the last one ended.
 
 use dta_memory::reader::append::Lists;
 use dta_memory::store::{MemoryError, ServedStores};
@@ -13,8 +13,8 @@ pub struct ListPosition {
     pub sequence: u32,
 }
 
-/// Sequences of a list that are skipped after a writer that did not say goodbye: if one frame in ten is lost, the
-/// last four batches of a list are all lost once in ten thousand times.
+/// Sequences of a list to skip after a writer that did not say goodbye. If one frame in ten is lost, the last
+/// four batches of a list are all lost once in ten thousand times.
 const LEFT_OUT: u32 = 4;
 
 impl ListPosition {
@@ -24,7 +24,7 @@ impl ListPosition {
     }
 }
 
-/// The positions of those lists that are not empty. Reads their whole rings.
+/// The positions of the lists that are not empty. Reads their whole rings.
 ///
 /// # Errors
 /// A store's memory does not match its description.

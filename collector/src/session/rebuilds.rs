@@ -1,14 +1,14 @@
 //! How often the broken queue pairs of a session are rebuilt.
 //!
-//! Anyone who can send in a translator's name can break its RC queue pair with one frame, each time it is rebuilt.
-//! Rebuilding takes an RDMA device up to seconds, while other sessions wait. So after a few in a row rebuilds are
-//! spaced out, both by renewals and by opens that resume a session.
+//! Anyone who can send in a translator's name can break its RC queue pair with one frame, each time it is
+//! rebuilt. Rebuilding takes an RDMA device up to seconds, during which other sessions wait. So after a few
+//! in a row, rebuilds are spaced out, whether they come from renewals or from opens that resume a session.
 
 use std::time::{Duration, Instant};
 
-/// Rebuilds that may follow each other at once.
+/// Rebuilds that may follow one another without a pause.
 pub(super) const BURST: u32 = 8;
-/// Time until another one is allowed.
+/// Pause before another one is allowed.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Rebuilds {
     left: u32,
     /// When `left` was computed.
     at: Instant,
-    /// Whether it is logged already that they break too often.
+    /// Whether the log already says that they break too often.
     logged: bool,
 }
 
@@ -25,7 +25,7 @@ impl Rebuilds {
         Rebuilds { left: BURST, at: now, logged: false }
     }
 
-    /// How many are left, and since when.
+    /// How many are left, and as of when.
     fn rebuilds_left(&self, now: Instant) -> (u32, Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs() / EVERY.as_secs();
         let more = u32::try_from(passed).unwrap_or(BURST).min(BURST);
@@ -46,7 +46,7 @@ impl Rebuilds {
         self.logged &= left < BURST;
     }
 
-    /// Whether to log that they break too often: once, until they have held for a while.
+    /// Whether to log that they break too often: only once, until they have held for a while.
     pub(super) fn should_warn_once(&mut self) -> bool {
         !std::mem::replace(&mut self.logged, true)
     }
@@ -69,7 +69,7 @@ mod tests {
         };
         let in_the_first_minute = (0..600).filter(|&n| made(t0 + Duration::from_millis(100 * n))).count();
         assert_eq!(in_the_first_minute, 8 + 11);
-        // After a pause, as at first.
+        // After a long pause it is as at first.
         let later = t0 + Duration::from_secs(1000);
         assert_eq!((0..20).filter(|_| made(later)).count(), 8);
     }

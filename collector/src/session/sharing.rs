@@ -1,7 +1,7 @@
-//! Which collector has which keys and lists, if a translator spreads stores over several.
+//! Which collector has which keys and lists, if a translator spreads stores over several collectors.
 //!
 //! A session's translator says which collectors it serves and what each has. A collector does not search for what it
-//! does not have: it names the one that does. This is remembered beyond the session, as what was written stays.
+//! lacks but names the one that has it. This is remembered beyond the session, as what was written stays.
 
 use std::path::Path;
 
@@ -18,9 +18,9 @@ pub struct Share {
     pub address: String,
     /// Stores, by name; empty = all.
     pub stores: Vec<String>,
-    /// Buckets of the keys of keyed stores, by copy. Stores of which one collector has each key use copy 0 alone.
+    /// Buckets of the keys of keyed stores, by copy. Stores with each key at one collector use copy 0 only.
     pub buckets: Copies,
-    /// Append lists; all lists of a store that is not named here.
+    /// Append lists. A store that is not named here has all its lists.
     pub lists: Vec<ListRange>,
 }
 
@@ -43,13 +43,13 @@ impl Share {
     }
 }
 
-/// What the translators of all sessions have said, including ended sessions.
+/// What the translators of all sessions have said, including those of ended sessions.
 ///
-/// Open sessions come first. What they leave open, ended ones decide, the last to end first: so what they wrote is
-/// found as long as nobody else writes there, and they never overrule a session that does.
+/// Open sessions come first. What they leave open is decided by ended ones, the last to end first. So what
+/// those wrote is found as long as nobody else writes there, but they never overrule a session that does.
 #[derive(Clone, Debug, Default)]
 pub struct SharingClaims {
-    /// Ended ones in the order in which they ended.
+    /// Ended ones are in the order in which they ended.
     all: Vec<SharingClaim>,
     /// Changes with every update, and with every start of the collector; never 0.
     pub version: u64,
@@ -67,7 +67,7 @@ struct SharingClaim {
     sharing: Option<Sharing>,
 }
 
-/// Most sessions remembered: always all open ones, as there are fewer.
+/// Most sessions to remember. All open ones fit, as there are fewer.
 const MOST: usize = 1024;
 const _: () = assert!(super::lease::MAX_SESSIONS < MOST);
 
@@ -76,7 +76,7 @@ impl SharingClaim {
         self.stores.iter().any(|name| name == store)
     }
 
-    /// Where this session says that something of a store is, if it says so.
+    /// Where this session says that part of a store is, if it says anything.
     fn whereabouts(&self, store: &str, has: impl Fn(&Share) -> bool) -> Option<HolderLocation> {
         let Some(Sharing { all, own }) = &self.sharing else {
             return self.writes_store(store).then_some(HolderLocation::Here);
@@ -96,7 +96,7 @@ impl SharingClaim {
 }
 
 impl SharingClaims {
-    /// Notes what the translator of an open session said; returns whether that is new.
+    /// Records what an open session's translator said; returns whether that is new.
     pub fn record_claim(&mut self, session: &str, stores: &[String], sharing: Option<&Sharing>) -> bool {
         let said = SharingClaim {
             session: session.to_owned(),
@@ -120,7 +120,7 @@ impl SharingClaims {
         }
     }
 
-    /// Forgets an ended session if the table is full: the first to end that shared nothing, or the first to end.
+    /// If the table is full, forgets an ended session: the first to end that shared nothing, or else the first to end.
     fn make_room(&mut self) {
         if self.all.len() < MOST {
             return;
@@ -139,7 +139,7 @@ impl SharingClaims {
         }
     }
 
-    /// Notes that the session has ended; returns whether that is new.
+    /// Records that the session has ended; returns whether that is new.
     pub fn end_session(&mut self, session: &str) -> bool {
         let Some(at) = self.all.iter().position(|said| said.session == session && said.is_open) else {
             return false;
@@ -154,7 +154,7 @@ impl SharingClaims {
         self.all.iter().any(|said| said.session == session)
     }
 
-    /// After a restart: only these sessions are open.
+    /// After a restart, marks only these sessions as open.
     pub fn set_open_sessions(&mut self, is_open: impl Fn(&str) -> bool) {
         self.all.iter_mut().for_each(|said| said.is_open = is_open(&said.session));
     }
@@ -185,7 +185,7 @@ impl SharingClaims {
         elsewhere.or_else(ended).unwrap_or(HolderLocation::Here)
     }
 
-    /// The collector that has all of a store of which no session writes anything here.
+    /// The collector that has a whole store, if no session writes any of it here.
     pub fn elsewhere(&self, store: &str) -> Option<String> {
         let deciding = self.deciding_claims(store);
         if deciding.iter().any(|said| said.writes_store(store)) {
@@ -197,8 +197,8 @@ impl SharingClaims {
         })
     }
 
-    /// The sessions that decide what is here of a store: open sessions concerned with it or, without any, the last
-    /// ended one that was.
+    /// The sessions that decide which part of a store is here: the open sessions concerned with it or,
+    /// without any, the last ended one that was.
     fn deciding_claims(&self, store: &str) -> Vec<&SharingClaim> {
         let concerns =
             |said: &&SharingClaim| said.writes_store(store) || said.whereabouts(store, |_| true).is_some();
@@ -213,12 +213,12 @@ impl SharingClaims {
         last.into_iter().chain(same).collect()
     }
 
-    /// Where the keys of a bucket of a keyed store are, of which so many collectors have each.
+    /// Where the keys of a bucket are, in a keyed store with this many replicas of each key.
     pub fn bucket_place(&self, store: &str, replicas: usize, bucket: u8) -> HolderLocation {
         self.whereabouts(store, |share| share.buckets.first_copies(replicas).of_bucket(bucket).is_some())
     }
 
-    /// Where a sketch is: it is at one collector.
+    /// Where a sketch is; it is at a single collector.
     pub fn sketch_place(&self, store: &str) -> HolderLocation {
         self.whereabouts(store, |share| share.has_store(store))
     }
@@ -228,7 +228,7 @@ impl SharingClaims {
         self.whereabouts(store, |share| share.has_list(store, list))
     }
 
-    /// Buckets and lists of a store that are here, if so many collectors have each key; all of them if it is not shared.
+    /// The buckets and lists of a store that are here, given its number of replicas; all of them if it is not shared.
     pub fn local_share(&self, store: &str, replicas: usize) -> (Copies, Vec<ListRange>) {
         let mut here: Option<(Copies, Vec<ListRange>)> = None;
         for said in self.deciding_claims(store).into_iter().filter(|said| said.writes_store(store)) {
@@ -243,10 +243,10 @@ impl SharingClaims {
     }
 }
 
-/// Address, stores, ranges of buckets with [`NEXT_COPY`] between copies, lists (name of the store, first, how many).
+/// Address, stores, ranges of buckets with [`NEXT_COPY`] between copies, and lists (store, first, how many).
 type StoredShare = (String, Vec<String>, Vec<(u8, u8)>, Vec<(String, u32, u32)>);
 
-/// No range: it separates the ranges of two copies.
+/// Not a range: separates the ranges of two copies.
 const NEXT_COPY: (u8, u8) = (u8::MAX, 0);
 
 #[derive(Encode, Decode)]
@@ -274,7 +274,7 @@ pub(super) fn save_sharing(dir: &Path, shared: &SharingClaims) -> Result<(), Sta
     state::save_state(&dir.join(FILE), &all)
 }
 
-/// All of them as ended: [`SharingClaims::set_open_sessions`] marks those that are not.
+/// Loads all claims as ended; [`SharingClaims::set_open_sessions`] then marks the open ones.
 pub(super) fn load(dir: &Path) -> Result<SharingClaims, StateError> {
     let of_ranges = |ranges: &[(u8, u8)]| {
         ranges.iter().fold(Buckets::NONE, |all, (a, b)| all.union(Buckets::from_range(*a, *b)))
@@ -325,7 +325,7 @@ mod tests {
         assert!(!shared.record_claim("tor1", &names(&["flows", "events"]), Some(&sharing(0))));
         let at_b = || HolderLocation::At("b:1".into());
         let of = |buckets: [u8; 5]| buckets.map(|bucket| shared.bucket_place("flows", 1, bucket));
-        // What nobody has is queried here.
+        // Whatever nobody has is queried here.
         assert_eq!(
             of([0, 127, 128, 254, 255]),
             [HolderLocation::Here, HolderLocation::Here, at_b(), at_b(), HolderLocation::Here]
@@ -334,7 +334,7 @@ mod tests {
             [0, 3, 4, 7].map(|list| shared.list_place("events", list)),
             [HolderLocation::Here, HolderLocation::Here, at_b(), at_b()]
         );
-        // A store that the session does not write, or another session writes completely, is here.
+        // A store that this session does not write, or that another session writes completely, is here.
         assert_eq!(shared.bucket_place("others", 1, 200), HolderLocation::Here);
         assert_eq!(shared.local_share("flows", 1), (Buckets::from_range(0, 127).into(), Vec::new()));
         assert_eq!(shared.local_share("events", 1).1.len(), 1);
@@ -376,10 +376,10 @@ mod tests {
         assert_eq!((shared.sketch_place("sketch"), shared.elsewhere("sketch")), (at_a(), Some("a:1".into())));
         assert_eq!((shared.bucket_place("counts", 1, 200), shared.elsewhere("flows")), (at_a(), None));
         assert_eq!(shared.bucket_place("flows", 1, 200), HolderLocation::Here);
-        // Where another session writes it here, it is here.
+        // If another session writes it here, it is here.
         shared.record_claim("tor2", &names(&["sketch"]), None);
         assert_eq!((shared.sketch_place("sketch"), shared.elsewhere("sketch")), (HolderLocation::Here, None));
-        // What nobody claims to have is looked up here.
+        // Whatever nobody claims is looked up here.
         let mut both = sharing(0);
         both.all.iter_mut().for_each(|share| share.stores = names(&["flows"]));
         let mut shared = SharingClaims::default();
@@ -403,9 +403,9 @@ mod tests {
                 && shared.local_share("flows", 1).0 == Buckets::from_range(0, 127).into()
         };
         assert!(is_spread(&shared) && shared.is_written("flows"));
-        // What no open session has, an ended one may.
+        // An ended session may have what no open one has.
         assert_eq!(shared.bucket_place("flows", 1, 255), HolderLocation::Here);
-        // It stays so across a restart, and when the newer ones have ended as well.
+        // It stays so across a restart, and also when the newer ones have ended.
         save_sharing(dir.path(), &shared).unwrap();
         let mut again = load(dir.path()).unwrap();
         again.set_open_sessions(|name| name.starts_with("both"));
@@ -456,7 +456,7 @@ mod tests {
     fn what_is_forgotten_for_want_of_room_is_logged_if_others_had_a_part_of_it() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let writer = std::sync::Arc::new(log.reopen().unwrap());
-        // With a single subscriber tracing keeps what the first thread to reach a line says, and other tests' threads have none.
+        // With one subscriber, tracing caches what the first thread to reach a line says; threads of other tests have none.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         tracing::subscriber::with_default(subscriber, || {

@@ -1,5 +1,5 @@
-//! What survives a kill: leases, and the counters that translators handed in. Small files next to the regions, each
-//! replaced as a whole.
+//! What survives a kill: leases, and the counters that translators handed in, in small files next to the
+//! regions. Each file is replaced as a whole.
 //!
 //! ```text
 //! offset  bytes
@@ -25,12 +25,12 @@ const HEADER_LEN: usize = 16;
 pub enum StateError {
     #[error("{}: cannot {action}: {source}", path.display())]
     File { path: PathBuf, action: &'static str, source: std::io::Error },
-    /// The file is not valid.
+    /// The file is invalid.
     #[error("{}: {reason}; remove it to start without its sessions and statistics", path.display())]
     Damaged { path: PathBuf, reason: String },
 }
 
-/// Replaces the file by `value`: readers see the old or the new one, complete.
+/// Replaces the file by `value`. Readers see either the old or the new one, complete.
 pub(crate) fn save_state(path: &Path, value: &impl Encode) -> Result<(), StateError> {
     write_state(path, &encode_state(path, value)?)
 }
@@ -48,7 +48,7 @@ pub(crate) fn encode_state(path: &Path, value: &impl Encode) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Replaces the file by what [`encode_state`] returned. It is on disk when this returns, so it may take long.
+/// Replaces the file by the bytes from [`encode_state`]. It is on disk when this returns, so this may take long.
 pub(crate) fn write_state(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     own_file::replace_file(path, bytes).map_err(|source| StateError::File {
         path: path.to_owned(),

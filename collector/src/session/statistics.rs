@@ -1,13 +1,13 @@
 //! Counters that translators hand in: their own and their reporters'.
 //!
-//! The last counters of every node are kept, also of ended sessions, because "where did my reports go?" is asked
-//! afterwards. A node that restarts counts from 0; its counts of earlier lives are added, so that a sum over the
-//! whole time can be compared with what the next hop counted.
+//! The last counters of every node are kept, including those of ended sessions, because "where did my reports
+//! go?" is asked afterwards. A node that restarts counts from 0; the counts of its earlier lives are added,
+//! so that a sum over the whole time can be compared with what the next hop counted.
 //!
-//! Translators and reporters may name any number of nodes and counters, so there are limits, and none of them makes a
-//! renewal fail. Sessions that ended long ago are summed up in one node per kind (`reporter/ended sessions`). A node
-//! of a living session that has no room is left out, and the caller learns how many were: a sum over such nodes would
-//! need an entry for each of them, because each continues from its own last value.
+//! Translators and reporters may name any number of nodes and counters, so there are limits, none of which
+//! makes a renewal fail. Sessions that ended long ago are summed up in one node per kind (`reporter/ended
+//! sessions`). A node of a living session without room is left out, and the caller learns how many were:
+//! summing such nodes would need an entry for each, because each continues from its own last value.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,21 +20,21 @@ use bincode::{Decode, Encode};
 use dta_files::moment;
 use dta_proto::counter::{CounterKind, CounterNode, Stage, reporter};
 
-/// Nodes kept before ended sessions are folded, and room for living ones is short.
+/// Most nodes before ended sessions are folded and room for living ones is short.
 pub const KEPT_NODES: usize = 1 << 16;
-/// Bytes kept before the same happens: `NODE_BYTES` per node and `COUNTER_BYTES` per counter, and their names.
+/// Most bytes before the same happens: `NODE_BYTES` per node and `COUNTER_BYTES` per counter, plus their names.
 pub const KEPT_BYTES: usize = 64 << 20;
-/// Nodes of each session kept even if room is short.
+/// Nodes that each session may keep even if room is short.
 pub const SESSION_NODES: usize = 256;
-/// Bytes of each session kept even if room is short.
+/// Bytes that each session may keep even if room is short.
 pub const SESSION_BYTES: usize = 256 << 10;
 /// The size of a node without names and counters.
 const NODE_BYTES: usize = 64;
 /// The size of a counter without its name.
 const COUNTER_BYTES: usize = 16;
-/// Most ended sessions whose nodes are kept one by one.
+/// Most ended sessions whose nodes are kept individually.
 pub const MAX_ENDED: usize = 256;
-/// Most counters of one node, and most of its earlier lives.
+/// Most counters of one node, and most sums over its earlier lives.
 pub const MAX_COUNTERS: usize = 1024;
 /// The longest name of a node or counter, in bytes.
 pub const MAX_NAME: usize = 128;
@@ -51,9 +51,9 @@ pub struct ReporterPosition {
 pub struct NodeCounters {
     /// `translator/NAME`, `reporter/ID`, …
     pub node: String,
-    /// A number that the node chose when it started to count from 0.
+    /// A number that the node chose when it began to count from 0.
     pub life: u64,
-    /// When it read them, in microseconds since 1970 by its own clock; 0 = unknown.
+    /// When it read the counters, in microseconds since 1970 by its own clock; 0 = unknown.
     pub time_us: u64,
     pub counters: Vec<(String, u64)>,
 }
@@ -65,10 +65,10 @@ struct NodeTotals {
     earlier: BTreeMap<String, u64>,
     /// The last counters of this life.
     current: BTreeMap<String, u64>,
-    /// When they came, in milliseconds since 1970: a monotonic clock would not survive a restart.
+    /// When they arrived, in milliseconds since 1970: a monotonic clock would not survive a restart.
     at: u64,
-    /// When the node read the counters of this life, as in [`NodeSums::time_us`]. Not kept across a restart: rates
-    /// need two readings, and the next one comes soon.
+    /// When the node read the counters of this life, as in [`NodeSums::time_us`]. Not kept across a restart:
+    /// rates need two readings, and the next one comes soon.
     time_us: u64,
 }
 
@@ -94,22 +94,22 @@ pub struct NodeSums {
     pub node: String,
     pub counters: Vec<(String, u64)>,
     pub age: Duration,
-    /// When the node read them, in microseconds since 1970 by its own clock, or by this collector's if unknown. 0 =
-    /// before this collector started.
+    /// When the node read them, in microseconds since 1970 by its own clock, or by this collector's if
+    /// unknown. 0 = before this collector started.
     pub time_us: u64,
 }
 
-/// The session, and the end of the node's name, of the sums of ended sessions. No real name can look like this: names
-/// have no spaces.
+/// In sums of ended sessions, the name of the session and the end of the node's name. No real name can look
+/// like this, as names have no spaces.
 const ENDED: &str = "ended sessions";
 
-/// Nodes of a call that were left out.
+/// How many nodes of a call were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// A name is not valid ([`MAX_NAME`] printable ASCII characters and no space), or there are more than
-    /// [`MAX_COUNTERS`] counters.
+    /// A name is invalid (it needs at most [`MAX_NAME`] printable ASCII characters and no space), or there
+    /// are more than [`MAX_COUNTERS`] counters.
     pub bad: usize,
-    /// There was no room for them, or not for all counters of their earlier lives.
+    /// There was no room for them, or for all counters of their earlier lives.
     pub no_room: usize,
 }
 
@@ -130,13 +130,13 @@ pub struct SessionStatistics {
     taken: StatisticsSize,
     /// The size of each session's nodes.
     of_session: BTreeMap<String, StatisticsSize>,
-    /// Ended sessions that have nodes, the first to end in front.
+    /// Ended sessions that have nodes, the first to end at the front.
     ended: VecDeque<String>,
 }
 
 impl NodeTotals {
-    /// Adds the counts of the current life, which has ended, to the earlier ones. Returns whether there was room for
-    /// all names.
+    /// Adds the counts of the current life, which has ended, to those of earlier ones. Returns whether there
+    /// was room for all names.
     fn fold_ended_life(&mut self, of: CounterNode) -> bool {
         let mut all = true;
         for (name, value) in std::mem::take(&mut self.current) {
@@ -147,7 +147,7 @@ impl NodeTotals {
         all
     }
 
-    /// The names of the earlier lives once this one has ended, and their size in bytes.
+    /// The size in bytes of the names of earlier lives once this one has ended.
     fn bytes_after_life(&self, of: CounterNode) -> usize {
         let new = self.current.keys().filter_map(|name| after_life(of, name.clone()));
         let mut new: Vec<_> = new.filter(|name| !self.earlier.contains_key(name)).collect();
@@ -163,7 +163,7 @@ impl NodeTotals {
 }
 
 impl SessionStatistics {
-    /// Restores nodes of living and ended sessions.
+    /// Restores the nodes of living and ended sessions.
     pub(super) fn from_stored(nodes: Nodes, lives: impl Fn(&str) -> bool) -> Self {
         let mut all = SessionStatistics { nodes, ..SessionStatistics::default() };
         let mut last_word: BTreeMap<&str, u64> = BTreeMap::new();
@@ -195,8 +195,8 @@ impl SessionStatistics {
         &self.nodes
     }
 
-    /// Takes what a session hands in, in one call or in several. Returns how many nodes were left out; nodes without
-    /// room keep their earlier counters.
+    /// Records what a session hands in, in one call or several. Returns how many nodes were left out; nodes
+    /// without room keep their earlier counters.
     pub fn record_statistics(&mut self, session: &str, nodes: &[NodeCounters], now: SystemTime) -> LeftOut {
         let at = moment::from_system_time(now);
         let mut left_out = LeftOut::default();
@@ -237,12 +237,12 @@ impl SessionStatistics {
         left_out
     }
 
-    /// A session is opened: its nodes are kept one by one again.
+    /// Notes that a session is opened: its nodes are kept individually again.
     pub fn begin_session(&mut self, session: &str) {
         self.ended.retain(|ended| ended != session);
     }
 
-    /// A session has ended. Its counts stay, one by one as long as there is room.
+    /// Notes that a session has ended. Its counts stay, individually as long as there is room.
     pub fn end_session(&mut self, session: &str) {
         self.begin_session(session);
         if self.of_session.contains_key(session) {
@@ -285,7 +285,7 @@ impl SessionStatistics {
             self.update_node((ENDED.to_owned(), node_stage(&key.1).node_name(ENDED)), |all| {
                 all.at = all.at.max(kept.at);
                 for (name, value) in kept.earlier {
-                    // Sessions choose the names of counters, so there is a limit on this, too.
+                    // Sessions choose the names of counters, so this needs a limit, too.
                     add_bounded(&mut all.earlier, name, value);
                 }
             });
@@ -358,7 +358,7 @@ impl SessionStatistics {
     }
 }
 
-/// Whether the names of a node are valid, and not too many.
+/// Whether a node's names are valid and not too many.
 fn is_valid_node(node: &NodeCounters) -> bool {
     let name_ok =
         |name: &String| (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
@@ -366,7 +366,7 @@ fn is_valid_node(node: &NodeCounters) -> bool {
     node.counters.len() <= MAX_COUNTERS && names.all(name_ok)
 }
 
-/// The kind of a node, by its name, as far as sums distinguish kinds: sessions hand in only translators and
+/// The kind of a node by its name, as far as sums distinguish kinds: sessions hand in only translators and
 /// reporters.
 fn node_stage(node: &str) -> Stage {
     match Stage::from_node_name(node) {
@@ -376,7 +376,7 @@ fn node_stage(node: &str) -> Stage {
 }
 
 /// The name of a counter in the sums of ended lives: what a life still held was never sent, and nobody holds it any
-/// more. `None` if it has no sum over lives. An unknown name is a counter that only rises.
+/// more. `None` if it cannot be summed over lives. A counter with an unknown name is assumed to only rise.
 fn after_life(of: CounterNode, name: String) -> Option<String> {
     match of.find_counter(&name).map(|found| (found, found.definition.kind)) {
         Some((found, CounterKind::Held { becomes })) => Some(found.sibling_name(becomes)),
@@ -393,7 +393,7 @@ fn name_bytes<'a>(names: impl Iterator<Item = &'a String>) -> usize {
     names.map(|name| COUNTER_BYTES + name.len()).sum()
 }
 
-/// Adds to at most [`MAX_COUNTERS`] sums; returns whether there was room.
+/// Adds to one of at most [`MAX_COUNTERS`] sums; returns whether there was room.
 fn add_bounded(sums: &mut BTreeMap<String, u64>, name: String, value: u64) -> bool {
     let has_room = sums.len() < MAX_COUNTERS || sums.contains_key(&name);
     if has_room {
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(time(&s), 50_000_000);
         s.record_statistics("t", &[NodeCounters { time_us: 7_000_001, ..node(7, 11) }], came);
         assert_eq!(time(&s), 7_000_001);
-        // A restarted collector does not know it.
+        // A restarted collector does not know the time.
         let bytes = bincode::encode_to_vec(s.nodes(), bincode::config::standard()).unwrap();
         let (nodes, _): (Nodes, _) = bincode::decode_from_slice(&bytes, bincode::config::standard()).unwrap();
         let again = SessionStatistics::from_stored(nodes, |_| true);
@@ -478,7 +478,7 @@ mod tests {
             s.node_sums(UNIX_EPOCH)[0].counters,
             [("discarded.held_at_restart".to_owned(), 3), ("held".to_owned(), 1)]
         );
-        // Per primitive, too, including one that only a newer translator has; but a suffix of a word does not count.
+        // Also per primitive, even one that only a newer translator has; but a mere suffix of a word does not count.
         for (name, after) in [
             ("append.held", Some("append.discarded.held_at_restart")),
             ("new-primitive.held", Some("new-primitive.discarded.held_at_restart")),
@@ -558,7 +558,7 @@ mod tests {
         let mut s = SessionStatistics::default();
         s.record_statistics("big", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         let more = 5000;
-        // In several calls, as translators do, and each node in a new life.
+        // Handed in with several calls, as translators do, and each node in a new life.
         let hand_in = |s: &mut SessionStatistics, life: u64, received| -> LeftOut {
             let mut nodes = flood(life, 0..more, received);
             nodes.iter_mut().enumerate().for_each(|(n, node)| node.life += 10 * n as u64);
@@ -573,7 +573,7 @@ mod tests {
             assert_eq!(s.of_session["late"].nodes, SESSION_NODES);
         }
         assert!(room_is_right(&s));
-        // The first makes room: each node has all of its current life, and the kept ones all of both.
+        // Ending `big` makes room: each node has all of its current life, and the kept ones all of both.
         s.end_session("big");
         assert_eq!(hand_in(&mut s, 2, 9), LeftOut::default());
         assert_eq!(total(&s), (KEPT_NODES + more * 9 + SESSION_NODES * 4) as u64);
@@ -609,12 +609,12 @@ mod tests {
             bytes_of_key(&("big".into(), "reporter/100".into())) + MAX_COUNTERS * (MAX_NAME + COUNTER_BYTES);
         assert!(left_out.no_room.abs_diff(1000 - KEPT_BYTES / each) <= 1, "{left_out:?}");
         assert!(s.taken.bytes <= KEPT_BYTES);
-        // The kept ones go on; a new life of theirs has no room, and their earlier counters stay.
+        // The kept nodes go on; a new life of one has no room, and its earlier counters stay.
         let before = total(&s);
         assert_eq!(s.record_statistics("big", &many, UNIX_EPOCH), left_out);
         assert_eq!(s.record_statistics("big", &[heavy(0, 2, MAX_COUNTERS)], UNIX_EPOCH).no_room, 1);
         assert_eq!(total(&s), before);
-        // Others keep their share.
+        // Others still get their share.
         assert_eq!(
             s.record_statistics("small", &flood(1, 0..SESSION_NODES, 1), UNIX_EPOCH),
             LeftOut::default()
@@ -649,14 +649,14 @@ mod tests {
         assert_eq!(total(&s), all);
         assert!(!s.of_session.contains_key("s0") && s.of_session.contains_key("s399"), "the oldest went");
         assert!(s.of_session.contains_key("s7"), "it lives");
-        // All but what lives, and the sums of what ended.
+        // Everything but the living nodes and the sums of what ended.
         let has = KEPT_NODES - 300 - 1;
         let left_out = s.record_statistics("new", &flood(1, 0..KEPT_NODES, 1), UNIX_EPOCH);
         assert_eq!(left_out.no_room, KEPT_NODES - has);
         assert_eq!(total(&s), all + has as u64);
         assert_eq!(s.ended.len(), 0);
         assert_eq!(s.of_session.values().map(|room| room.nodes).sum::<usize>(), s.nodes.0.len());
-        // An ended session that is reopened goes on, whether it was folded or not.
+        // An ended session that is reopened continues, whether it was folded or not.
         s.end_session("new");
         s.begin_session("new");
         s.record_statistics("new", &flood(2, 0..KEPT_NODES, 2), UNIX_EPOCH);

@@ -17,7 +17,7 @@ use super::*;
 use crate::cluster::HolderLocation;
 use crate::config::MemoryBacking;
 
-/// A NIC that only keeps books.
+/// A NIC that does nothing but bookkeeping.
 #[derive(Default)]
 struct Books {
     next: AtomicU32,
@@ -25,9 +25,9 @@ struct Books {
     away: AtomicBool,
     atomics: bool,
     most_pairs: usize,
-    /// Fails the creation of the queue pair that comes this many from now.
+    /// Fails to create the queue pair that comes this many from now.
     fails_in: AtomicU32,
-    /// Loses the device, and brings it back at once, this many calls from now.
+    /// Loses the device this many calls from now, and brings it back at once.
     lost_in: AtomicU32,
     pairs: Mutex<Vec<QueuePairStatus>>,
     keys: Mutex<BTreeMap<u32, Access>>,
@@ -45,7 +45,7 @@ impl Books {
         pair.expected_psn = psn;
     }
 
-    /// The device is gone, and all that was made of it.
+    /// The device is gone, with everything that was made on it.
     fn lose(&self) {
         self.pairs.lock().unwrap().clear();
         self.keys.lock().unwrap().clear();
@@ -53,13 +53,13 @@ impl Books {
         self.away.store(true, Ordering::Relaxed);
     }
 
-    /// It is back, and its numbers start again.
+    /// The device is back, and its numbers start again.
     fn come_back(&self) {
         self.next.store(100, Ordering::Relaxed);
         self.away.store(false, Ordering::Relaxed);
     }
 
-    /// A call that creates something begins; as with a real device, it finds a lost one reopened.
+    /// Begins a call that creates something. As with a real device, it finds a lost one reopened.
     fn begin(&self) {
         if self.lost_in.load(Ordering::Relaxed) > 0 && self.lost_in.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.lose();
@@ -314,7 +314,7 @@ fn ending_gives_everything_back() {
     assert!(refusal(b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0)).contains("\"t\""));
 }
 
-/// One translator had only this collector; after its end another spreads the stores over this and a second collector.
+/// One translator had only this collector. After it ends, another spreads the stores over this and a second collector.
 #[test]
 fn an_ended_session_claims_no_bucket_against_an_open_one_over_a_restart_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -418,7 +418,7 @@ fn workers_of_one_translator_share_what_has_one_writer_and_another_certificate_d
 fn a_store_is_asked_for_by_id_too() {
     let b = bench();
     b.sessions.open(&lists(wanting("a", &["3"]), "3", 0, 4), b.t0).unwrap();
-    // The session knows it by its name, as if that had been given.
+    // The session knows the store by its name, as if that had been given.
     let error = refusal(b.sessions.open(&lists(wanting("b", &["events"]), "events", 3, 1), b.t0));
     assert!(error.contains("list 3 of store \"events\"") && error.contains("\"a\""), "{error}");
     assert!(refusal(b.sessions.open(&wanting("c", &["99"]), b.t0)).contains("\"99\""));
@@ -506,12 +506,12 @@ fn a_broken_queue_pair_is_made_anew_and_says_how_it_ended() {
         renewed.grant.queue_pairs[1].replaced,
         Some(RetiredQueuePair { qpn: atomic, expected_psn: 1234 })
     );
-    // Not where it stood: its last answers may still be on their way.
+    // Not where it stood, as its last answers may still be on their way.
     assert_eq!(renewed.grant.queue_pairs[1].info.expected_psn, 1234 + 65_536);
     assert_eq!(renewed.grant.regions, first.grant.regions);
     assert_eq!(b.sessions.session_counters().queue_pairs_rebuilt, 1);
     assert_eq!(b.nic.live(), (2, 5));
-    // The answer may be lost: a translator that still knows the generation before is not taken for
+    // The answer may be lost: a translator that knows only the previous generation is not mistaken for
     // another one.
     let late =
         b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], b.t0).unwrap();
@@ -531,13 +531,13 @@ fn each_queue_pair_and_each_region_has_a_generation_of_its_own() {
     let second = b.sessions.renew_session("t", &SessionCaller::ANYBODY, g, &[], b.t0).unwrap();
     assert_eq!(second.lease.generation, g + 1);
     assert_eq!(generations(&second), [g, g + 1, g, g, g, g, g]);
-    // A store gets another region: it alone is new.
+    // A store gets another region: only that is new.
     b.sessions.stores.replace_memory(b.sessions.stores.successor("paths").unwrap(), false).unwrap();
     let third = b.sessions.renew_session("t", &SessionCaller::ANYBODY, g + 1, &[], b.t0).unwrap();
     assert_eq!(third.lease.generation, g + 2);
     assert_eq!(generations(&third), [g, g + 1, g, g + 2, g, g, g]);
     assert_eq!(pairs(&third), pairs(&second));
-    // Nothing of that is another session's.
+    // None of this affects another session.
     let renewed = b
         .sessions
         .renew_session("other", &SessionCaller::ANYBODY, other.lease.generation, &[], b.t0)
@@ -555,7 +555,7 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
     let g = first.lease.generation;
     let store =
         b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
-    // Until then it has what it had, though the store of that name has other memory.
+    // Until then the session has what it had, though the store of that name has other memory.
     assert_eq!(b.nic.live(), (2, 5));
     let second = renew(g);
     assert_eq!(second.lease.generation, g + 1);
@@ -565,7 +565,7 @@ fn a_region_that_was_replaced_comes_with_another_key_and_the_old_one_lives_until
     assert_eq!(iova(&second), store.region.wire_address());
     assert!(iova(&second).abs_diff(iova(&first)) >= store.region.len());
     assert_eq!(b.nic.keys.lock().unwrap()[&keys(&second)[0]], Access::WRITE);
-    // The answer may be lost, and the translator may not be through with what is on its way.
+    // The answer may be lost, or the translator may still have operations on their way.
     for _ in 0..3 {
         assert_eq!((renew(g).lease.generation, b.nic.live()), (g + 1, (2, 6)));
     }
@@ -584,7 +584,7 @@ fn memory_whose_writer_ended_without_its_word_says_so() {
     let b = bench();
     let stores = &b.sessions.stores;
     let replace = || stores.replace_memory(stores.successor("flows").unwrap(), false).unwrap().generation - 1;
-    // By an operator, in the middle of a move; by another translator; by its own translator.
+    // Ended by an operator in the middle of a move; by another translator; by its own translator.
     let mut generation = b.sessions.open(&request("t", 50), b.t0).unwrap().lease.generation;
     let first = replace();
     b.sessions.renew_session("t", &SessionCaller::ANYBODY, generation, &[], b.t0).unwrap();
@@ -598,7 +598,7 @@ fn memory_whose_writer_ended_without_its_word_says_so() {
     let third = replace();
     b.sessions.end_session("t", &SessionCaller::ANYBODY, Some((generation, &[])), b.t0).unwrap();
     assert_eq!(b.sessions.store_writers("flows", third), Writers::Moved);
-    // What was before is forgotten.
+    // Earlier generations are forgotten.
     assert_eq!(b.sessions.store_writers("flows", first), Writers::Moved);
 }
 
@@ -624,7 +624,7 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     assert_eq!((newest.generation, b.nic.live()), (7, (2, 6)));
     renew(g + 2);
     assert_eq!(b.nic.live(), (2, 5));
-    // Who opens the session gets the newest, and what waited longest makes room.
+    // Whoever opens the session gets the newest region, and the one that waited longest makes room.
     b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let fourth = renew(g + 2);
     let newest =
@@ -633,7 +633,7 @@ fn a_region_that_is_replaced_again_waits_until_the_one_before_is_confirmed() {
     assert!(opened.lease.generation > fourth.lease.generation);
     assert_eq!(opened.grant.regions[0].registration.iova, newest.region.wire_address());
     assert_eq!(b.nic.live(), (2, 6));
-    // Another translator has nothing to do with what is on its way for this one.
+    // Another translator is not concerned with what is on its way for this one.
     b.sessions.open(&request("t", 60), b.t0).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
     b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
@@ -655,12 +655,12 @@ fn keys_that_wait_go_with_the_device() {
     assert_eq!(b.nic.live(), (2, 6));
     b.nic.lose();
     b.nic.come_back();
-    // The earlier numbers belong to others now.
+    // The earlier numbers now belong to others.
     let renewed = renew(g).unwrap();
     assert_eq!((b.nic.live(), renewed.grant.former), ((2, 5), vec![]));
     renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 5));
-    // A grant that cannot be made leaves the key that waits.
+    // A grant that cannot be made leaves the waiting key.
     b.sessions.stores.replace_memory(b.sessions.stores.successor("flows").unwrap(), false).unwrap();
     let waits = renew(renewed.lease.generation).unwrap();
     assert_eq!(b.nic.live(), (2, 6));
@@ -680,7 +680,7 @@ fn a_translator_that_begins_anew_gets_new_rc_queue_pairs() {
     let again = b.sessions.open(&request("t", 50), b.t0).unwrap();
     assert_eq!(numbers(&again), numbers(&first));
     let fresh = b.sessions.open(&OpenRequest { fresh: true, ..request("t", 50) }, b.t0).unwrap();
-    // UC has nothing to mix up.
+    // UC cannot mix anything up.
     assert_eq!(numbers(&fresh)[0], numbers(&first)[0]);
     assert_ne!(numbers(&fresh)[1], numbers(&first)[1]);
     assert_eq!(
@@ -697,7 +697,7 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let b = bench();
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     b.nic.lose();
-    // The lease goes on, and counters are taken, while the device is away.
+    // The lease goes on and counters are taken while the device is away.
     let counters = NodeCounters {
         node: "translator/t".into(),
         life: 1,
@@ -722,7 +722,7 @@ fn a_device_that_was_lost_gives_everything_anew_and_nothing_of_before_is_ended_i
     let renewed =
         b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], s(18)).unwrap();
     assert!(renewed.lease.generation > first.lease.generation);
-    // The same numbers as before: ending the old ones by number would end the new ones.
+    // The numbers are the same as before: ending the old ones by number would end the new ones.
     let numbers = |session: &GrantedSession| pairs(session).iter().map(|pair| pair.0).collect::<Vec<_>>();
     assert_eq!(numbers(&renewed), numbers(&first));
     // Their generations tell them apart.
@@ -749,7 +749,7 @@ fn a_new_writer_continues_where_lists_stand() {
     let stores = b.sessions.stores.clone();
     let region = stores.get("events").unwrap().region.clone();
     let mut batch = [0u8; 64];
-    // Sequence 5 was lost: its place still holds 1.
+    // Sequence 5 was lost, so its place still holds 1.
     for sequence in [1u32, 2, 3, 4, 6] {
         append::encode_batch(&mut batch, 3, sequence, 1, &[1, 2, 3, 4]);
         region.write(append::batch_offset(3, sequence, 4, 64), &batch).unwrap();
@@ -796,7 +796,7 @@ fn a_restarted_collector_knows_its_sessions() {
     };
     sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[counters], t0).unwrap();
     sessions.run_upkeep(t0).unwrap();
-    // Nothing is closed in order: a kill does not either.
+    // Nothing is shut down in order, as with a kill.
     drop(sessions);
     assert!(region_path(dir.path(), "flows").exists());
 
@@ -828,7 +828,7 @@ fn queue_pairs_begin_elsewhere_where_nobody_knows_how_far_the_ones_before_had_go
     let psns = |session: &GrantedSession| pairs(session).iter().map(|pair| pair.1).collect::<Vec<_>>();
     assert_eq!(psns(&first), [7, 9]);
     drop(sessions);
-    // By a renewal, and by an open of the same translator.
+    // Both by a renewal and by an open of the same translator.
     let mut seen = psns(&first);
     for opens in [false, true] {
         let (_, sessions) = sessions_with_rc(Some(dir.path().to_owned()), t0);
@@ -857,7 +857,7 @@ fn a_preview_gives_and_changes_nothing() {
     assert_eq!(b.nic.live(), (0, 0));
     assert!(b.sessions.list_sessions(b.t0).unwrap().is_empty());
 
-    // Of a session that is there: what it holds, whichever address asks, for however long.
+    // For an existing session: what it holds, whichever address asks, for however long.
     let opened = b.sessions.open(&OpenRequest { lease: None, ..request("t", 50) }, b.t0).unwrap();
     let elsewhere = Endpoint::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3)));
     let seen =
@@ -914,7 +914,7 @@ fn a_session_is_its_openers_alone() {
         b.sessions.open(&OpenRequest { caller: caller.clone(), ..request("t", 50) }, b.t0)
     };
     let g = opened(&tor1).unwrap().lease.generation;
-    // Neither taken over, nor renewed, nor ended by another, whatever it knows.
+    // Another owner cannot take it over, renew it or end it, whatever it knows.
     for other in [&tor2, &ops] {
         assert!(refusal(opened(other)).contains("belongs to \"tor1.example\""));
         assert!(refusal(b.sessions.renew_session("t", other, g, &[], b.t0)).contains("tor1.example"));
@@ -926,7 +926,7 @@ fn a_session_is_its_openers_alone() {
     b.sessions.end_session("t", &ops, None, b.t0).unwrap();
     let g = opened(&tor2).unwrap().lease.generation;
     b.sessions.end_session("t", &tor2, Some((g, &[])), b.t0).unwrap();
-    // Where there is no TLS, everybody is anybody.
+    // Without TLS, everybody is anybody.
     opened(&tor1).unwrap();
     b.sessions.end_session("t", &SessionCaller::ANYBODY, None, b.t0).unwrap();
 }
@@ -948,7 +948,7 @@ fn one_address_without_tls_leaves_room_for_others() {
     }
     let refused = leases.prepare_lease(&ask("more".into(), 1), &stores, now).unwrap_err();
     assert!(matches!(&refused, LeaseError::TooMany(why) if why.contains("for one address")), "{refused}");
-    // Its own it may open again, and others come in.
+    // Its own session it may open again, and others still get in.
     leases.prepare_lease(&ask("t0".into(), 1), &stores, now).unwrap();
     leases.prepare_lease(&ask("more".into(), 2), &stores, now).unwrap();
 }
@@ -970,7 +970,7 @@ fn one_certificate_has_so_many_sessions_and_no_more() {
     open(caller("DNS:tor1.example"), "b", 60).unwrap();
     let error = refusal(open(caller("DNS:tor1.example"), "c", 70));
     assert!(error.contains("has 2 sessions") && error.contains("sessions_per_certificate"), "{error}");
-    // Its own are opened again, and another's are another's.
+    // It may open its own again, and another owner's do not count.
     open(caller("DNS:tor1.example"), "b", 60).unwrap();
     open(caller("DNS:tor2.example"), "c", 70).unwrap();
     b.sessions.end_session("a", &caller("DNS:tor1.example"), None, b.t0).unwrap();
@@ -1059,7 +1059,7 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
         let (directory, stores) = (Some(dir.path().to_owned()), stores(&MemoryBacking::Anonymous));
         CollectorSessions::open_state(Books::new(), stores, Transport::Uc, directory, t0).unwrap()
     };
-    // As translators do: in several calls.
+    // In several calls, as translators do.
     let renew = |sessions: &CollectorSessions, name, generation, nodes: &[NodeCounters]| {
         for call in nodes.chunks(8192) {
             sessions.renew_session(name, &SessionCaller::ANYBODY, generation, call, t0).unwrap();
@@ -1068,7 +1068,7 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     let sessions = open();
     let first = sessions.open(&wanting("first", &["flows"]), t0).unwrap().lease.generation;
     let second = sessions.open(&wanting("second", &["flows"]), t0).unwrap().lease.generation;
-    // As many as there can be, and then some.
+    // As many as fit, and then some more.
     let (many, more) = (reporters(0..1 << 16, 1), reporters(1 << 16..(1 << 16) + 9000, 1));
     renew(&sessions, "first", first, &many);
     assert_eq!(sessions.session_counters().statistics_no_room, 0);
@@ -1077,7 +1077,7 @@ fn no_statistics_refuse_a_renewal_and_what_has_no_room_is_counted() {
     renew(&sessions, "first", first, &more);
     assert_eq!(sessions.session_counters().statistics_no_room, (1 << 16) - 256 + 9000);
     assert_eq!(received(&sessions), (1 << 16) + 256);
-    // However often they say it, and however much it has become.
+    // However often they hand them in, and however high they count.
     renew(&sessions, "second", second, &reporters(0..1 << 16, 1));
     renew(&sessions, "second", second, &reporters(0..1 << 16, 3));
     assert_eq!(received(&sessions), (1 << 16) + 3 * 256);
@@ -1134,7 +1134,7 @@ fn sessions_that_ended_are_folded_into_sums() {
         of("translator/", "held") + of("translator/", "discarded.held_at_restart"),
         u64::from(sessions)
     );
-    // Those that ended last are still listed one by one.
+    // The sessions that ended last are still listed individually.
     assert!(statistics.iter().any(|n| n.session == "t999" && n.node == "translator/t999"));
 }
 
@@ -1144,7 +1144,7 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let mut atomic = first.grant.queue_pairs[1].info.qpn;
     let mut rebuilt = 0;
-    // For a minute somebody breaks the queue pair whenever it works, and the translator renews each 100 ms.
+    // For a minute, somebody breaks the queue pair whenever it works, and the translator renews every 100 ms.
     for n in 0..600u32 {
         let now = b.t0 + Duration::from_millis(100 * u64::from(n));
         b.nic.break_pair(atomic, n);
@@ -1162,7 +1162,7 @@ fn queue_pairs_that_are_broken_again_and_again_are_made_anew_at_intervals() {
     let counted = b.sessions.session_counters();
     assert_eq!(counted.queue_pairs_rebuilt, u64::from(rebuilt));
     assert_eq!(counted.rebuilds_held_back, u64::from(600 - rebuilt));
-    // When it ends, it is well again after a few seconds, and what broke is given back.
+    // When this stops, the pair works again after a few seconds, and what broke is given back.
     let later = b.t0 + Duration::from_secs(66);
     b.sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], later).unwrap();
     let pairs = b.nic.pairs.lock().unwrap();
@@ -1194,7 +1194,7 @@ fn a_grant_that_fails_half_way_ends_nothing() {
     assert_eq!(pairs(&renew().unwrap()), pairs(&first));
     assert_eq!(renew().unwrap().lease.generation, first.lease.generation);
 
-    // In a renewal, too: both broke, and the second cannot be made.
+    // Also in a renewal: both broke, and the second cannot be made.
     for (qpn, ..) in pairs(&first) {
         nic.break_pair(qpn, 70);
     }
@@ -1242,8 +1242,8 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
     let first = b.sessions.open(&request("t", 50), b.t0).unwrap();
     let fresh = OpenRequest { fresh: true, lease: Some(Duration::from_secs(2)), ..request("t", 50) };
     let (mut atomic, mut rebuilt, mut held_back) = (pairs(&first)[1].0, 0, 0);
-    // For a minute somebody breaks the queue pair, or makes it silent, and the translator opens its
-    // session anew each 500 ms.
+    // For a minute, somebody breaks the queue pair or silences it, and the translator reopens its session
+    // every 500 ms.
     for n in 0..120u32 {
         let now = b.t0 + Duration::from_millis(500 * u64::from(n));
         if n % 2 == 0 {
@@ -1266,7 +1266,7 @@ fn an_open_that_resumes_makes_no_more_queue_pairs_anew_than_renewals_may() {
     let counted = b.sessions.session_counters();
     assert_eq!((counted.queue_pairs_rebuilt, counted.rebuilds_held_back), (rebuilt, held_back));
     assert_eq!((counted.opened, counted.resumed, counted.expired), (1, rebuilt, 0));
-    // Renewals have no more left than opens.
+    // Renewals have no more rebuilds left than opens.
     let now = b.t0 + Duration::from_millis(59_500);
     let generation = b.sessions.lock_sessions().leases.get("t").unwrap().generation;
     b.nic.break_pair(atomic, 1);
@@ -1297,8 +1297,8 @@ fn many_ranges_of_lists_are_compared_in_no_time() {
         };
         (0..5).map(|_| once()).min().unwrap()
     };
-    // Of ten times as many, pairs are a hundred times as many; and each is compared with what
-    // others have. A machine that does much else takes a while to show it.
+    // Ten times as many ranges make a hundred times as many pairs, and each is compared with what others
+    // have. A machine under load takes a while to show it.
     let mut seen = Vec::new();
     let grows_little = (0..20).any(|_| {
         seen.push((quickest(6_000), quickest(60_000)));
@@ -1329,8 +1329,8 @@ fn a_refusal_before_the_counters_are_read_is_counted() {
 /// Where a test of this module finds a disk that it may freeze.
 const DISK: &str = "DTA_SESSIONS_ON_A_DISK";
 
-/// Runs a test of this module again in a mount namespace of its own, with a disk of its own. Whatever becomes of
-/// the test, the disk thaws after a while.
+/// Reruns a test of this module in a mount namespace with a disk of its own. Whatever happens to the test,
+/// the disk thaws after a while.
 fn on_a_disk(test: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mount = "set -e; cd \"$DTA_SESSIONS_ON_A_DISK\"; truncate -s 8M disk; mkfs.ext4 -q disk; mkdir at
@@ -1347,7 +1347,7 @@ fn on_a_disk(test: &str) {
     assert!(status.success());
 }
 
-/// A file system that takes no writes until this is dropped.
+/// A file system that accepts no writes until this is dropped.
 struct Frozen(std::path::PathBuf);
 
 impl Frozen {
@@ -1389,7 +1389,7 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     };
     let frozen = Frozen::freeze(&folder);
     let (ticking, renewing) = (sessions.clone(), sessions.clone());
-    // The short one has run out.
+    // The short lease has run out.
     let ticks = std::thread::spawn(move || ticking.run_upkeep(t0 + Duration::from_secs(6)).unwrap());
     let (sender, renewed) = std::sync::mpsc::channel();
     let renews = std::thread::spawn(move || {
@@ -1406,7 +1406,7 @@ fn sessions_do_not_wait_for_a_disk_that_statistics_and_ended_ones_are_written_to
     ticks.join().unwrap();
     renews.join().unwrap();
     assert_eq!((last, waits), (Some(20), true));
-    // And all of it is on the disk after the next second.
+    // All of it is on disk after the next second.
     sessions.run_upkeep(t0).unwrap();
     drop(sessions);
     let sessions = open();
@@ -1429,7 +1429,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
     nic.break_pair(pairs(&broken)[0].0, 70);
 
     let frozen = Frozen::freeze(&folder);
-    // One is opened, and one gets another queue pair with its renewal.
+    // One is opened, and one gets another queue pair when it renews.
     let (opening, rebuilding) = (sessions.clone(), sessions.clone());
     let opens = std::thread::spawn(move || opening.open(&wanting("slow", &["packets"]), t0));
     let generation = broken.lease.generation;
@@ -1447,7 +1447,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
             let now = t0 + Duration::from_secs(n);
             renewing.renew_session("t", &SessionCaller::ANYBODY, generation, &[], now).unwrap();
             renewing.preview_open(&wanting("u", &["paths"]), now).unwrap();
-            // The slow one has a key to it, which its translator does not know yet.
+            // The slow session has a key to it, which its translator does not know yet.
             let memory = renewing.stores.get("packets").unwrap().generation;
             assert_eq!(renewing.store_writers("packets", memory), Writers::There);
             sender.send(renewing.list_sessions(now).unwrap().len()).unwrap();
@@ -1464,7 +1464,7 @@ fn sessions_do_not_wait_for_a_disk_that_another_is_opened_on() {
     assert_eq!(pairs(&rebuilt)[0].2, Some(RetiredQueuePair { qpn: pairs(&broken)[0].0, expected_psn: 70 }));
     assert_eq!((slow.resumed, nic.live()), (false, (6, 3)));
     assert_eq!(sessions.session_counters().queue_pairs_rebuilt, 1);
-    // Both are on the disk, and run out like any other from now on.
+    // Both are on disk, and expire like any other from now on.
     drop(sessions);
     let (_, sessions) = sessions_with_rc(Some(folder.clone()), t0);
     let known: Vec<_> =
@@ -1485,7 +1485,7 @@ fn who_cannot_be_written_down_leaves_nothing_behind_while_others_go_on() {
     assert!(refusal(sessions.open(&wanting("u", &["packets"]), t0)).contains("cannot keep the session"));
     assert_eq!((sessions.list_sessions(t0).unwrap().len(), nic.live()), (1, (2, 1)));
     std::fs::remove_dir(&in_the_way).unwrap();
-    // Its name is free, and so is what it had asked for.
+    // Its name is free, and so is everything it had asked for.
     sessions.open(&OpenRequest { fresh: true, ..wanting("v", &["packets"]) }, t0).unwrap();
     assert!(!sessions.open(&wanting("u", &["bytes"]), t0).unwrap().resumed);
     sessions.renew_session("t", &SessionCaller::ANYBODY, first.lease.generation, &[], t0).unwrap();
