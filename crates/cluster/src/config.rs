@@ -1,4 +1,4 @@
-//! How etcd is reached.
+//! How to reach etcd.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::EtcdError;
 
-/// How etcd is reached: in a configuration a URL, or a table.
+/// How to reach etcd: in a configuration, either a URL or a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "EtcdSetting")]
 pub struct Config {
     /// The nodes: HOST:PORT, http:// or https://.
     pub endpoints: Vec<String>,
-    /// What all keys begin with. Clusters with different prefixes do not know of each other.
+    /// What all keys begin with. Clusters with different prefixes do not know about each other.
     pub prefix: String,
-    /// Files for TLS; all nodes are asked over it then.
+    /// TLS files; if given, all nodes are reached over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<EtcdTls>,
-    /// A file whose first line is NAME:PASSWORD, where etcd wants authentication. It is read for each connection.
+    /// A file whose first line is NAME:PASSWORD, if etcd requires authentication. It is read for each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<PathBuf>,
     /// Seconds without news after which a collector counts as dead.
@@ -27,13 +27,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// How long a collector's lease lasts without news.
+    /// How long a collector's lease lasts unless it is renewed.
     pub fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_seconds.max(1).into())
     }
 }
 
-/// As it stands in a file.
+/// As written in a file.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -99,7 +99,7 @@ fn lease_seconds() -> u32 {
 const SCHEME: &str = "etcd://";
 
 impl Config {
-    /// The nodes with these addresses, and the defaults.
+    /// A configuration with nodes at these addresses, and defaults otherwise.
     pub fn new(endpoints: Vec<String>) -> Config {
         Config {
             endpoints,
@@ -111,7 +111,7 @@ impl Config {
     }
 }
 
-/// `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`; the rest are the defaults. A prefix gets a slash at its end.
+/// `etcd://HOST:PORT[,HOST:PORT…][/PREFIX]`, and defaults otherwise. A slash is appended to the prefix.
 impl FromStr for Config {
     type Err = EtcdError;
 

@@ -1,9 +1,9 @@
-//! Which placement the stores of a collector go by.
+//! Which placement is in effect for each of a collector's stores.
 //!
-//! A store without epochs goes by the newest one. A store with epochs takes another one when an epoch begins, so that
-//! what was reported in one epoch lies in one place. All collectors find the same without asking each other: the epoch
-//! takes the newest placement that was written some time before it began. Where a collector of a placement is gone,
-//! nothing can be waited for, and stores with epochs take the newest one at once, too.
+//! For a store without epochs, it is the newest one. A store with epochs changes placements only when an epoch begins,
+//! so that everything reported in one epoch lies in one place. All collectors come to the same result without asking
+//! each other: an epoch takes the newest placement that was written some time before it began. If a collector in a
+//! placement is gone, waiting makes no sense, and stores with epochs take the newest one at once, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use dta_proto::placement::ClusterPlacement;
 
 use crate::View;
 
-/// How long before an epoch a placement must have been written, in milliseconds: by then all collectors have heard of
-/// it. Half an epoch is enough, where that is less.
+/// How long before an epoch a placement must have been written, in milliseconds, so that all collectors have
+/// heard of it by then. If half an epoch is shorter, that is enough.
 const HEARD: u64 = 5000;
 
-/// Which placement each store goes by.
+/// The placement in effect for each store.
 #[derive(Debug, Default)]
 pub struct InEffect {
     newest: Arc<View>,
-    /// Placements since the oldest that a store goes by, oldest first.
+    /// Placements since the oldest one in effect for a store, oldest first.
     recent: Vec<Arc<ClusterPlacement>>,
     of_epochs: BTreeMap<String, OfEpoch>,
 }
@@ -28,22 +28,22 @@ pub struct InEffect {
 #[derive(Debug)]
 struct OfEpoch {
     placement: Arc<ClusterPlacement>,
-    /// The first generation of the store's memory that goes by it.
+    /// The first generation of the store's memory that it is in effect for.
     from: u64,
-    /// The version that earlier generations went by.
+    /// The version in effect for earlier generations.
     before: u64,
-    /// How long its epochs are, in milliseconds.
+    /// Length of its epochs, in milliseconds.
     length: u64,
 }
 
-/// When a placement must have been written that the epoch of a moment takes.
+/// By when a placement must have been written to take effect in the epoch of a moment.
 fn placement_deadline(moment: u64, length: u64) -> u64 {
     let begins = moment - moment % length.max(1);
     begins.saturating_sub(HEARD.min(length / 2))
 }
 
 impl InEffect {
-    /// Nothing is known yet. These stores have epochs, of so many milliseconds.
+    /// Starts without any placement. These stores have epochs of this many milliseconds.
     pub fn new<'a>(with_epochs: impl IntoIterator<Item = (&'a str, u64)>) -> InEffect {
         let of = |length| OfEpoch { placement: Arc::default(), from: 0, before: 0, length };
         let of_epochs =
@@ -51,8 +51,8 @@ impl InEffect {
         InEffect { of_epochs, ..InEffect::default() }
     }
 
-    /// Takes in a newer view, at a moment in milliseconds since 1970. A collector that was started again in the middle of
-    /// an epoch goes by what the others have gone by since it began.
+    /// Applies a newer view, at a moment in milliseconds since 1970. A collector that restarts in the middle
+    /// of an epoch uses the placement that the others have used since it began.
     pub fn update_view(&mut self, view: Arc<View>, now: u64) {
         for of in self.of_epochs.values_mut() {
             let is_first = of.placement.version == 0;
@@ -69,8 +69,8 @@ impl InEffect {
         self.forget_placements();
     }
 
-    /// An epoch of a store begins with this generation of its memory: the one that a moment is in, in milliseconds since
-    /// 1970. All collectors mean the same epoch, whenever they notice.
+    /// Begins an epoch of a store with this generation of its memory. The epoch is the one that contains
+    /// `moment`, in milliseconds since 1970, so all collectors mean the same one, whenever they notice.
     pub fn begin_epoch(&mut self, store: &str, generation: u64, moment: u64) {
         let Some(of) = self.of_epochs.get_mut(store) else { return };
         let by = placement_deadline(moment, of.length);
@@ -85,7 +85,7 @@ impl InEffect {
         self.forget_placements();
     }
 
-    /// Forgets placements that no store will go by.
+    /// Forgets placements that will not take effect for any store any more.
     fn forget_placements(&mut self) {
         let oldest = self.of_epochs.values().map(|of| of.placement.version).min();
         let oldest = oldest.unwrap_or(self.newest.placement.version);
@@ -96,18 +96,18 @@ impl InEffect {
         &self.newest
     }
 
-    /// The placement that a store goes by.
+    /// The placement in effect for a store.
     pub fn store_placement(&self, store: &str) -> &ClusterPlacement {
         self.of_epochs.get(store).map_or(&self.newest.placement, |of| &of.placement)
     }
 
-    /// The version that a store with epochs goes by in a generation of its memory; `None` for other stores.
+    /// The version in effect for a generation of a store with epochs; `None` for other stores.
     pub fn version_in_generation(&self, store: &str, generation: u64) -> Option<u64> {
         let of = self.of_epochs.get(store)?;
         Some(if generation >= of.from { of.placement.version } else { of.before })
     }
 
-    /// Changes whenever any store goes by another placement; stays if none does.
+    /// Changes whenever another placement takes effect for a store, and only then.
     pub fn combined_version(&self) -> u64 {
         let of_epochs = self.of_epochs.values().map(|of| of.placement.version);
         of_epochs.fold(self.newest.placement.version, u64::wrapping_add)
@@ -135,7 +135,7 @@ mod tests {
     fn stores_with_epochs_take_what_was_written_in_time_when_an_epoch_begins() {
         let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
-        // The first one holds at once: nothing was placed before.
+        // The first one takes effect at once, as nothing was placed before.
         of.update_view(view(1, 1000, &["a", "b"], two), 1000);
         assert_eq!(
             (version(&of, "flows"), version(&of, "other"), of.version_in_generation("other", 1)),
@@ -159,7 +159,7 @@ mod tests {
             (Some(2), Some(3))
         );
         assert_eq!(of.recent.len(), 1);
-        // Of short epochs, half is enough.
+        // With short epochs, half of one is enough.
         let mut of = InEffect::new([("flows", 2000)]);
         of.update_view(view(3, 118_000, &["a", "b", "c"], two), 181_000);
         of.update_view(view(4, 181_000, &["a", "b", "c"], three), 181_000);
@@ -172,7 +172,7 @@ mod tests {
         let mut of = InEffect::new([("flows", 60_000)]);
         let two: &[_] = &[("a", "0-127"), ("b", "128-255")];
         of.update_view(view(1, 1000, &["a", "b"], two), 1000);
-        // It is gone, and nothing is placed elsewhere yet.
+        // A collector is gone, and nothing has been placed elsewhere yet.
         of.update_view(view(1, 1000, &["a"], two), 1000);
         assert_eq!(version(&of, "flows"), 1);
         of.update_view(view(2, 61_000, &["a"], &[("a", "0-255")]), 61_000);
@@ -199,12 +199,12 @@ mod tests {
         let before = [earlier(5, 60_000, true), earlier(6, 110_000, true), earlier(7, 130_000, true)];
         assert_eq!((goes_by(&before, 160_000), goes_by(&before, 190_000)), ([6, 9], [9, 9]));
         assert_eq!((goes_by(&before, 151_000), goes_by(&[], 151_000)), ([6, 7], [9, 9]));
-        // Etcd has forgotten what the epoch began with.
+        // etcd has forgotten the placement that the epoch began with.
         assert_eq!(goes_by(&before[2..], 160_000), [9, 9]);
-        // There was nothing when the epoch began.
+        // There was no placement when the epoch began.
         let first = [&[Earlier::default()], &before[1..]].concat();
         assert_eq!(goes_by(&first[..2], 100_000), [6, 6]);
-        // Somebody was gone meanwhile, and the others took the next one.
+        // Somebody was gone meanwhile, so the others took the next one.
         let mut gone = before;
         gone[1].is_waited_for = false;
         assert_eq!(goes_by(&gone, 160_000), [7, 9]);

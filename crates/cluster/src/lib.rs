@@ -1,13 +1,13 @@
-//! Who has which keys and lists, where collectors find each other in etcd.
+//! Who holds which keys and lists, when collectors find each other in etcd.
 //!
-//! - [`View`] is what is known: the collectors, and the placement.
-//! - [`follow_cluster`] gives the newest view, and says when there is another one; [`read`] asks once.
-//! - [`join_cluster`]: a collector is there as long as its lease, and plans who has what if it is elected.
-//! - [`join_alerts`]: what each finds fires once in the cluster, and one collector delivers it.
-//! - [`set_drained`], [`rebalance`]: what people change.
-//! - [`InEffect`]: which placement the stores of a collector go by, as those with epochs take one at an epoch's start.
+//! - [`View`]: what is known, namely the collectors and the placement.
+//! - [`follow_cluster`] gives the newest view and tells when there is another one; [`read`] asks once.
+//! - [`join_cluster`]: a collector is present as long as its lease lasts, and plans who holds what if it is elected.
+//! - [`join_alerts`]: what any collector finds fires once in the cluster, and one collector delivers it.
+//! - [`set_drained`], [`rebalance`]: changes that people make.
+//! - [`InEffect`]: which placement is in effect for a collector's stores; with epochs, it changes when one begins.
 //!
-//! Without the feature `etcd` all of this refuses, and says so.
+//! Without the feature `etcd`, all of this refuses and says why.
 
 mod alerts;
 mod config;

@@ -6,11 +6,11 @@ use tokio::sync::{oneshot, watch};
 
 use crate::Views;
 
-/// A collector's place in the cluster. Dropped, it is as if the collector had died: the others notice when its lease
-/// ends.
+/// A collector's membership in the cluster. When this is dropped, it is as if the collector had died: the
+/// others notice when its lease expires.
 #[derive(Debug)]
 pub struct Membership {
-    /// What the collector itself knows of the cluster.
+    /// The collector's own views of the cluster.
     pub views: Views,
     lease: Lease,
     leave: Option<oneshot::Sender<()>>,
@@ -22,8 +22,8 @@ pub struct Membership {
 pub struct Lease(watch::Receiver<Option<Instant>>);
 
 impl Lease {
-    /// Whether the collector is certainly in the cluster: nobody can have been given what it has because it counts as
-    /// dead. A process that was stopped for longer than its lease sees at once that it is not.
+    /// Whether the collector is certainly in the cluster: nobody can have taken it for dead and been given
+    /// what it holds. A process that was stopped for longer than its lease sees at once that it is not.
     pub fn is_in_cluster(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
@@ -46,11 +46,11 @@ impl Membership {
 
     /// Waits until it is in the cluster.
     pub async fn is_joined(&mut self) {
-        // An error means that the task has ended, which it does only with this value.
+        // An error means that the task has ended, which happens only when this value is dropped.
         let _ = self.lease.0.wait_for(|until| until.is_some_and(|until| Instant::now() < until)).await;
     }
 
-    /// Leaves at once, in place of when the lease ends. Whoever is not in a hurry is drained first.
+    /// Leaves at once instead of when the lease expires. A collector that is not in a hurry should be drained first.
     pub async fn leave_cluster(mut self) {
         if let Some(leave) = self.leave.take() {
             let _ = leave.send(());

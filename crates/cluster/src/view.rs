@@ -9,53 +9,53 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A collector, as it says itself. In etcd this is JSON; fields that a reader does not know are ignored.
+/// A collector's own description. In etcd this is JSON; readers ignore fields that they do not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorRecord {
     pub address: String,
-    /// Where its metrics are scraped, as `HOST:PORT`; empty = nowhere that others reach.
+    /// Where its metrics are scraped, as `HOST:PORT`; empty = nowhere that others can reach.
     #[serde(default)]
     pub metrics: String,
-    /// Its NIC, as its configuration names it.
+    /// Its NIC, as named in its configuration.
     pub device: String,
-    /// What fails as a whole with it, such as a rack; empty = nothing else.
+    /// The failure domain it belongs to, such as a rack; empty = its own.
     #[serde(default)]
     pub zone: String,
-    /// Bytes of memory that it has for stores: its part of the load.
+    /// Bytes of memory that it has for stores, which determine its share of the load.
     pub free_memory: u64,
-    /// Copies of each key, at different collectors, that its stores are to have. The highest number of all collectors
-    /// decides.
+    /// How many copies of each key, at different collectors, its stores want. The highest number of all
+    /// collectors counts.
     pub copies: u8,
-    /// Its stores that are placed by lists, and how many lists each has; a sketch has one.
+    /// Its stores that are placed by lists, with the number of lists of each; a sketch has one.
     #[serde(default)]
     pub lists: BTreeMap<String, u32>,
-    /// Increases with each of its lives: a later life replaces an earlier one of the same id.
+    /// Increases with each of its lives: a later life replaces an earlier one with the same id.
     pub generation: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The collectors that are there, by id.
+    /// The collectors that are present, by id.
     pub collectors: BTreeMap<String, CollectorRecord>,
-    /// The ids of those that are to have nothing.
+    /// The ids of collectors that are to hold nothing.
     pub drained: BTreeSet<String>,
-    /// Who has what. It may name collectors that are no longer there.
+    /// Who holds what. It may name collectors that are no longer present.
     pub placement: ClusterPlacement,
-    /// The placements before it, oldest first: as far as etcd still had them when this was read first, and no more than
-    /// stores with epochs may still go by. [`read`](crate::read) leaves them out.
+    /// Earlier placements, oldest first: as many as etcd still had when this was first read, but no more than
+    /// may still be in effect for stores with epochs. [`read`](crate::read) leaves them out.
     pub earlier: Arc<[Earlier]>,
 }
 
-/// A placement before the newest. Version 0 stands for the time before there was any.
+/// A placement before the newest one. Version 0 stands for the time before there was any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Earlier {
     pub placement: Arc<ClusterPlacement>,
-    /// Whether all who have something by it have been there since before the next one was written: nobody took another one
-    /// because somebody was gone.
+    /// Whether all of its holders have been present since before the next one was written, so that nobody
+    /// took another placement because a holder was gone.
     pub is_waited_for: bool,
 }
 
-/// The newest view. While etcd cannot be reached, it is the last one that was heard of.
+/// The newest view. While etcd is unreachable, it is the last one received.
 #[derive(Debug)]
 pub struct Views {
     newest: watch::Receiver<Arc<View>>,
@@ -72,10 +72,10 @@ impl Views {
         self.newest.borrow().clone()
     }
 
-    /// Waits for another view than the last one that this call returned.
+    /// Waits for a view other than the last one returned by this call.
     pub async fn next_view(&mut self) -> Arc<View> {
         if self.newest.changed().await.is_err() {
-            // Nobody will say anything new.
+            // There will be no more views.
             std::future::pending::<()>().await;
         }
         self.newest.borrow_and_update().clone()
@@ -88,28 +88,28 @@ impl Drop for Views {
     }
 }
 
-/// How many earlier placements are kept at most. Of an epoch in which more were written, the first ones are not known.
+/// Most earlier placements to keep. If more were written during one epoch, the first of them are unknown.
 #[cfg(any(test, feature = "etcd"))]
 pub(crate) const EARLIER: usize = 64;
 
-/// The collectors that have something by a placement.
+/// The collectors that hold something in a placement.
 pub(crate) fn placement_holders(placement: &ClusterPlacement) -> impl Iterator<Item = &String> {
     placement.keys.iter().flat_map(BTreeMap::keys).chain(placement.lists.keys())
 }
 
 impl View {
-    /// The gRPC address of a collector that is there.
+    /// The gRPC address of a collector that is present.
     pub fn grpc_address(&self, id: &str) -> Option<&str> {
         self.collectors.get(id).map(|collector| collector.address.as_str())
     }
 
-    /// Whether all who have something by a placement are still there, so that those who go by it can wait before they
+    /// Whether all holders in a placement are still present, so that those who use it can wait before they
     /// take another one.
     pub(crate) fn can_wait(&self, placement: &ClusterPlacement) -> bool {
         placement.version != 0 && placement_holders(placement).all(|id| self.collectors.contains_key(id))
     }
 
-    /// Another placement takes the place of this one.
+    /// Replaces the placement.
     #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn replace_placement(&mut self, placement: ClusterPlacement) {
         let former = std::mem::replace(&mut self.placement, placement);
@@ -120,7 +120,7 @@ impl View {
         }
     }
 
-    /// A collector is gone: who goes by what it has something of takes the next placement.
+    /// Removes a collector. Those who use a placement in which it holds something take the next one.
     #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn remove_collector(&mut self, id: &str) {
         self.collectors.remove(id);
@@ -131,7 +131,7 @@ impl View {
         }
     }
 
-    /// The placement that stores with epochs go by that went by this one: the same, unless somebody has been gone.
+    /// The placement now in effect for stores with epochs that used this one: the same, unless a holder has been gone.
     pub fn effective_placement(&self, placement: &Arc<ClusterPlacement>) -> Arc<ClusterPlacement> {
         let newest = || Arc::new(self.placement.clone());
         match self.earlier.iter().position(|earlier| earlier.placement.version == placement.version) {
@@ -156,8 +156,8 @@ impl View {
         self.earlier[place..].iter().find(|earlier| earlier.is_waited_for).map(|earlier| &earlier.placement)
     }
 
-    /// The placement that stores go by whose epoch took the newest of those that were written by a moment, in milliseconds
-    /// since 1970; `None` if it is the newest of all, or not known.
+    /// The placement in effect for stores whose epoch took the newest one written by this moment, in
+    /// milliseconds since 1970; `None` if that is the newest of all or unknown.
     pub(crate) fn placement_taken_by(&self, moment: u64) -> Option<&Arc<ClusterPlacement>> {
         if self.placement.since <= moment {
             return None;
@@ -166,7 +166,7 @@ impl View {
         self.waited_for_from(taken)
     }
 
-    /// What follows from who is there: [`plan::next`].
+    /// The placement that follows from the present collectors: [`plan::next`].
     pub fn next(&self) -> ClusterPlacement {
         let member = |(id, collector): (&String, &CollectorRecord)| PlacementMember {
             id: id.clone(),
@@ -231,7 +231,7 @@ mod tests {
         let mut recent = vec![Arc::new(two(3))];
         view.append_recent(&mut recent);
         assert_eq!(recent.iter().map(|of| of.version).collect::<Vec<_>>(), [3, 4, 5]);
-        // One was gone, and is back before anybody looks.
+        // One was gone, but is back before anybody looks.
         let b = view.collectors["b"].clone();
         view.remove_collector("b");
         view.replace_placement(placed(6, &["a", "c"]));
@@ -249,7 +249,7 @@ mod tests {
         view.collectors = ["a", "b", "c"].map(|id| (id.to_owned(), CollectorRecord::of_test(1))).into();
         view.placement = view.next();
         assert_eq!((view.placement.version, view.placement.keys.len()), (1, 1));
-        // One store with two copies is enough.
+        // A single store that wants two copies is enough.
         view.collectors.insert("c".into(), CollectorRecord::of_test(2));
         view.drained.insert("b".into());
         let next = view.next();

@@ -1,4 +1,4 @@
-//! Who may ask: not other sites through somebody's browser, and beyond loopback only those with a token or a certificate.
+//! Who may use the page: not other sites through somebody's browser; beyond loopback only who has a token or certificate.
 
 use std::net::IpAddr;
 
@@ -9,21 +9,21 @@ use http::{HeaderMap, StatusCode, Uri};
 
 use crate::problem::Problem;
 
-/// Who may ask. Without `Debug`, so that no log has the token.
+/// Who may use the page. Has no `Debug`, so that no log shows the token.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Host names by which browsers reach the page, besides addresses and `localhost`.
+    /// Host names that browsers may use for the page, besides addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// What must be given as a bearer token, or as the password of any user.
+    /// The token to require as a bearer token, or as the password of any user.
     pub token: Option<String>,
 }
 
 impl Access {
-    /// Refuses a request that another site's page makes, or that lacks the token.
+    /// Refuses a request that comes from another site's page, or that lacks the token.
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let forbidden = |detail: String| Problem::new(StatusCode::FORBIDDEN, detail);
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        // A name of somebody else's that leads here (DNS rebinding) is no address and not ours.
+        // With DNS rebinding, somebody else's name leads here; it is neither an address nor one of our names.
         if !self.is_own_host(host) {
             let advice = "ask by an address or localhost, or name it in `hosts` of [web]";
             return Err(forbidden(format!("the host {host:?} is not known here: {advice}")));
@@ -34,7 +34,7 @@ impl Access {
                 return Err(forbidden("requests of other sites are refused".to_owned()));
             }
         }
-        // What a browser loads for a page of another site; a link to here is none.
+        // Something that a browser loads for another site's page; following a link to here does not count.
         let has_value = |name: &str, value: &str| headers.get(name).is_some_and(|given| given == value);
         let is_other_site =
             has_value("sec-fetch-site", "cross-site") || has_value("sec-fetch-site", "same-site");
@@ -78,7 +78,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
         && colon.is_some_and(|colon| is_same_secret(&pair[colon + 1..], token.as_bytes()))
 }
 
-/// Takes as long wherever the two differ.
+/// Takes equally long wherever the two differ.
 fn is_same_secret(given: &[u8], secret: &[u8]) -> bool {
     given.len() == secret.len() && given.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -1,4 +1,4 @@
-//! What the page's port counts.
+//! Counters of the page's port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ dta_proto::shared_counters! {
     }
 }
 
-/// No other memory is published through these numbers.
+/// Relaxed, as no other memory is published through these numbers.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

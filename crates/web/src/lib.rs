@@ -1,9 +1,8 @@
-//! A page in the browser and the HTTP interface beneath it, read-only.
+//! A read-only page in the browser, and the HTTP interface beneath it.
 //!
-//! [`WebPort`] opens the port and serves it. Every answer comes through [`dta_rpc::Ask`] and the views that the command line
-//! and the dashboard use. `api` has the routes: their parameters and `/api/openapi.json` come from one table. `live` sends
-//! what changes as server-sent events, and `mcp` offers the routes to agents as tools. `access` refuses what comes from other sites or has no token, and `page` embeds
-//! the page's files.
+//! [`WebPort`] opens the port and serves it. Every answer comes through [`dta_rpc::Ask`] and the views that the command line and the dashboard use. `api` has the
+//! routes, whose parameters and `/api/openapi.json` come from one table. `live` sends changes as server-sent events, and `mcp` offers the routes to agents as tools.
+//! `access` refuses requests that come from other sites or lack the token, and `page` embeds the page's files.
 
 mod access;
 mod api;
@@ -31,24 +30,24 @@ use dta_rpc::Spread;
 /// The default address of a collector's page.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 40055);
 
-/// Answers an agent that speaks the Model Context Protocol over standard input and output, until that is closed.
+/// Answers an agent that speaks the Model Context Protocol over standard input and output, until the input is closed.
 pub async fn serve_agent(options: WebOptions) -> std::io::Result<()> {
     let server = Arc::new(api::WebServer::new(options));
     mcp::serve_standard_streams(&server).await
 }
 
-/// What a page shows, and to whom.
+/// What a page shows, and who may see it.
 pub struct WebOptions {
-    /// Whom it asks.
+    /// Whom the page queries.
     pub ask: Spread,
     /// Names of switches, ports, drop reasons and networks.
     pub names: Arc<Names>,
-    /// Whose figures these are, for the page's title.
+    /// Whose figures these are, shown as the page's title.
     pub title: String,
     pub version: &'static str,
     pub access: Access,
     pub counters: Arc<WebCounters>,
-    /// What only the process itself knows to need attention.
+    /// Finds problems that only this process itself knows about.
     pub own_notices: OwnNotices,
 }
 

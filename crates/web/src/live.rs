@@ -1,5 +1,5 @@
-//! What changes, as server-sent events. One task asks for all readers of a feed, and only while there are some. A reader that
-//! is too slow for the waterfall gets the newest one; of events it misses the oldest, and gets their number.
+//! Changes, as server-sent events. One task queries for all readers of a feed, and only while there are any. A reader that is
+//! too slow for the waterfall gets the newest one; a reader too slow for events misses the oldest ones and is told how many.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,15 +22,15 @@ use tokio::task::JoinHandle;
 use crate::api::{WATERFALL_STORE_AGE, WebServer, read_waterfall, to_json};
 use crate::problem::Problem;
 
-/// Readers at a time, of all feeds.
+/// Most readers at a time, over all feeds.
 const READERS: usize = 32;
-/// Messages that wait for one reader.
+/// Messages that may wait for one reader.
 const QUEUE: usize = 8;
-/// Events that wait for the slowest reader.
+/// Events that may wait for the slowest reader.
 const BACKLOG: usize = 1024;
 /// How often counters are read. Translators hand theirs in once a second.
 const TICK: Duration = Duration::from_secs(1);
-/// After so long without a message, something is sent to see whether the reader is still there.
+/// After this long without a message, something is sent to check whether the reader is still there.
 const QUIET: Duration = Duration::from_secs(15);
 
 pub(crate) struct LiveFeeds {
@@ -39,7 +39,7 @@ pub(crate) struct LiveFeeds {
     events: broadcast::Sender<Arc<EventLine>>,
     /// Whether the task of each feed runs.
     running: [Mutex<bool>; 2],
-    /// Changes when all streams are to end.
+    /// Changes when all streams must end.
     end: watch::Sender<()>,
 }
 
@@ -89,7 +89,7 @@ impl LiveFeeds {
         Ok((sender, EventStream { messages, _place: place }))
     }
 
-    /// Passes a feed's messages on to a reader, in a task, until all streams are to end.
+    /// Passes a feed's messages on to a reader, in a task, until all streams must end.
     fn start_passing(&self, messages: impl Future<Output = ()> + Send + 'static) {
         let mut end = self.end.subscribe();
         tokio::spawn(async move {
@@ -100,7 +100,7 @@ impl LiveFeeds {
         });
     }
 
-    /// Ends the streams that there are.
+    /// Ends all present streams.
     pub(crate) fn end_streams(&self) {
         self.end.send_replace(());
     }
@@ -112,12 +112,12 @@ impl LiveFeeds {
         }
     }
 
-    /// Whether a feed's task is to start; if so, it counts as running from here on.
+    /// Whether to start a feed's task; if so, it counts as running from here on.
     fn should_start(&self, feed: Feed) -> bool {
         !std::mem::replace(&mut *self.lock_feed(feed), true)
     }
 
-    /// Whether a feed's task is to end, because nobody reads it. Whoever comes from here on starts it again.
+    /// Whether to end a feed's task because nobody reads it. The next reader starts it again.
     fn should_end(&self, feed: Feed) -> bool {
         let mut running = self.lock_feed(feed);
         let is_unread = self.reader_count(feed) == 0;
@@ -130,14 +130,14 @@ impl LiveFeeds {
     }
 }
 
-/// The waterfall, once a second.
+/// Streams the waterfall, once a second.
 pub(crate) fn stream_waterfall(server: &Arc<WebServer>) -> Result<EventStream, Problem> {
     let (sender, stream) = server.feeds.new_stream()?;
     let mut readings = server.feeds.waterfall.subscribe();
     if server.feeds.should_start(Feed::Waterfall) {
         tokio::spawn(publish_waterfall(server.clone()));
     } else {
-        // What the others see now.
+        // Begin with what the others see now.
         readings.mark_changed();
     }
     server.feeds.start_passing(async move {
@@ -157,7 +157,7 @@ pub(crate) fn stream_waterfall(server: &Arc<WebServer>) -> Result<EventStream, P
 
 async fn publish_waterfall(server: Arc<WebServer>) {
     let mut rates = Rates::default();
-    // Counters do not wait for stores to be measured, which takes a while where there is much memory.
+    // Counters do not wait until stores are measured, which takes a while if there is much memory.
     let (mut stores, mut measured) = (Arc::default(), measure_stores(&server));
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -187,7 +187,7 @@ fn measure_stores(server: &Arc<WebServer>) -> JoinHandle<Result<Arc<[StoreRow]>,
     tokio::spawn(async move { server.stores_younger_than(WATERFALL_STORE_AGE).await })
 }
 
-/// Events as they come, those that a filter admits.
+/// Streams events as they come, if the filter admits them.
 pub(crate) fn stream_events(server: &Arc<WebServer>, filter: Filter) -> Result<EventStream, Problem> {
     let (sender, stream) = server.feeds.new_stream()?;
     let mut lines = server.feeds.events.subscribe();
@@ -224,7 +224,7 @@ async fn publish_events(server: Arc<WebServer>) {
         let mut reader = EventReader::new(server.names.clone(), Filter::default());
         let follow = async {
             let pass_on = |line| -> Result<(), ClientError> {
-                // Nobody may be reading just now.
+                // Sending fails if nobody is reading just now.
                 let _ = server.feeds.events.send(Arc::new(line));
                 Ok(())
             };
@@ -240,7 +240,7 @@ async fn publish_events(server: Arc<WebServer>) {
             }
         };
         tokio::select! {
-            // The collector is away, or has no store for events: both may change.
+            // The collector is away or has no store for events; both may change.
             ended = follow => if let Err(error) = ended { tracing::debug!(%error, "events cannot be followed") },
             () = unread => return,
         }
@@ -259,7 +259,7 @@ fn to_message(event: &str, document: &impl serde::Serialize) -> Option<Bytes> {
     to_json(document).ok().map(|json| message_of(event, &json))
 }
 
-/// JSON has no line breaks of its own.
+/// JSON as serialized has no line breaks.
 fn message_of(event: &str, json: &[u8]) -> Bytes {
     [b"event: ", event.as_bytes(), b"\ndata: ", json, b"\n\n"].concat().into()
 }

@@ -12,7 +12,7 @@ use crate::api::{AnswerSchema, Download, ROUTES, Route, WebAnswer, WebServer};
 use crate::parameters::{Parameter, ParameterKind};
 use crate::problem::Problem;
 
-/// Versions of the protocol that have what is used here, the newest first.
+/// Protocol versions that have everything used here, newest first.
 const VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
 /// Longest message, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 64 << 10;
@@ -21,13 +21,13 @@ const INSTRUCTIONS: &str = "Read-only access to a telemetry collector. Begin wit
 reports were lost. Find flows with top, or with flows where routers export records (flows_columns lists what they have), then ask flow for the path, latencies and drops of one. Latencies are nanoseconds, ages seconds, and moments \
 UTC; null is not known, and sentences in `unknown` say why. Answers are without what collectors in `unreachable` have. Counts may be too low by what was lost on the way and too high where keys share counters.";
 
-// What JSON-RPC says of errors.
+// Error codes of JSON-RPC.
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
 
-/// The answer to a message; `None` to those that want none.
+/// The answer to a message; `None` for messages that expect none.
 pub(crate) async fn answer_message(server: &Arc<WebServer>, text: &[u8]) -> Option<Value> {
     let Ok(message) = serde_json::from_slice::<Value>(text) else {
         return Some(error_message(&Value::Null, PARSE_ERROR, "this is no JSON"));
@@ -49,10 +49,10 @@ pub(crate) async fn answer_message(server: &Arc<WebServer>, text: &[u8]) -> Opti
     })
 }
 
-/// Answers messages, a line each, on standard input and output, until the input is closed.
+/// Answers messages, one per line, on standard input and output, until the input is closed.
 pub(crate) async fn serve_standard_streams(server: &Arc<WebServer>) -> std::io::Result<()> {
     let (sender, mut lines) = mpsc::channel(1);
-    // Standard input can only be waited for by a thread, which ends with the process.
+    // Only a thread can wait for standard input; it ends with the process.
     std::thread::Builder::new().name("dta-agent".into()).spawn(move || {
         for line in std::io::stdin().lock().lines() {
             if sender.blocking_send(line).is_err() {
@@ -88,7 +88,7 @@ fn describe_server(server: &WebServer, parameters: &Value) -> Value {
     })
 }
 
-/// The routes that are tools: those whose answer ends.
+/// The routes offered as tools: those whose answer ends.
 fn tool_routes() -> impl Iterator<Item = &'static Route> {
     ROUTES.iter().filter(|route| !matches!(route.schema, AnswerSchema::Events(_)))
 }

@@ -1,4 +1,4 @@
-//! The interface's description, made of its table of routes and the schemas of its answers.
+//! The interface's description, built from its table of routes and the schemas of its answers.
 
 use serde_json::{Map, Value, json};
 
@@ -99,7 +99,7 @@ fn component_reference(name: &str) -> String {
     format!("#/components/schemas/{name}")
 }
 
-/// A schema file as a component: what it refers to is one, too, or is in it.
+/// A schema file as a component. Whatever it refers to is also a component, or is inside it.
 fn component_schema(file: SchemaFile) -> Value {
     let mut schema: Value = serde_json::from_str(file.text).unwrap_or_default();
     redirect_references(&mut schema, file.name);

@@ -1,4 +1,4 @@
-//! Parameters of requests: declared once for each route, checked, and described in `/api/openapi.json`.
+//! Parameters of requests, declared once for each route: they are checked by that and described in `/api/openapi.json`.
 
 use std::str::FromStr;
 
@@ -28,7 +28,7 @@ pub(crate) enum ParameterKind {
     Moment,
 }
 
-/// The parameters of a request, all of them known to its route.
+/// The parameters of a request, all of which its route knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters(Vec<(&'static str, String)>);
 
@@ -52,7 +52,7 @@ impl Parameters {
                     "more than {MOST} parameters: ask in several requests"
                 )));
             }
-            // An empty field of a form is none.
+            // An empty form field counts as not given.
             if !value.is_empty() {
                 all.push((parameter.name, value));
             }
@@ -117,7 +117,7 @@ where
     value.parse().map_err(|why| Problem::bad_request(format!("{name} is {value:?}: {why}")))
 }
 
-/// Text of a query string, in which a blank may be written `+`.
+/// Decodes text of a query string, in which `+` may stand for a blank.
 fn decode_text(text: &str) -> Result<String, Problem> {
     let blanks = text.replace('+', " ");
     let decoded = percent_decode_str(&blanks).decode_utf8();

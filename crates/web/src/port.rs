@@ -33,21 +33,21 @@ use crate::problem::Problem;
 use crate::stall::StallLimit;
 use crate::{Access, DEFAULT_ADDRESS, WebOptions};
 
-/// Simultaneous connections: beyond this, waiting ones are closed for others. A browser has six.
+/// Most connections at a time; beyond this, waiting ones are closed in favour of others. A browser uses six.
 const CONNECTIONS: usize = 128;
-/// How long a request's head, or TLS, may take; a connection may rest as long between requests.
+/// How long TLS or the head of a request may take; a connection may also rest this long between requests.
 const HEAD: Duration = Duration::from_secs(10);
 /// Longest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
-/// The header that names collectors which do not answer, so that sums are known to be without them.
+/// The header that names collectors that do not answer, so that clients know that sums lack them.
 pub(crate) const UNREACHABLE: &str = "dta-unreachable";
-/// Where agents ask.
+/// The path for agents.
 const AGENTS: &str = "/mcp";
 
-/// Only the page's own files, from here; nothing may frame it.
+/// Allows only the page's own files, from here, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -70,13 +70,13 @@ pub struct ServedWeb {
 }
 
 impl ServedWeb {
-    /// The page's address, as a browser takes it.
+    /// The page's address, in the form a browser takes.
     pub fn page_url(&self) -> String {
         let scheme = if self.tls.borrow().is_some() { "https" } else { "http" };
         format!("{scheme}://{}/", self.address)
     }
 
-    /// TLS of connections from here on.
+    /// Sets TLS for connections from here on.
     pub fn set_tls(&self, tls: Option<Arc<ServerConfig>>) {
         self.tls.send_replace(tls);
     }
@@ -85,7 +85,7 @@ impl ServedWeb {
         *self.server.access.read().unwrap_or_else(PoisonError::into_inner) == *access
     }
 
-    /// Who may ask from here on, also over connections that there are. Live streams end: whoever may still ask opens another.
+    /// Sets who may ask from here on, also over existing connections. Live streams end: whoever may still ask opens another.
     pub fn set_access(&self, access: Access) {
         *self.server.access.write().unwrap_or_else(PoisonError::into_inner) = access;
         self.server.feeds.end_streams();
@@ -99,7 +99,7 @@ impl Drop for ServedWeb {
 }
 
 impl WebPort {
-    /// Opens it; needs a tokio runtime. `None` if there is to be no page, or another program has the default port.
+    /// Opens the port; needs a tokio runtime. `None` if no page is wanted, or another program has the default port.
     pub async fn open(address: &Address) -> Result<Option<WebPort>, PortError> {
         let opened = address.open_port(DEFAULT_ADDRESS, "the page", "web").await?;
         Ok(opened.map(|(address, listener)| WebPort { address, listener }))
@@ -131,7 +131,7 @@ async fn serve_socket(
     tls: Option<Arc<ServerConfig>>,
     place: ConnectionPlace,
 ) {
-    // Answers are small, and each is wanted at once.
+    // Answers are small, and each should be sent at once.
     let _ = stream.set_nodelay(true);
     let stream = StallLimit::new(stream, server.counters.clone());
     let Some(tls) = tls else { return serve_connection(server, stream, &place).await };
@@ -159,7 +159,7 @@ async fn serve_connection(
         .max_headers(HEADERS)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), answer);
-    // Browsers leave whenever they like.
+    // Errors are normal: browsers leave whenever they like.
     if let Err(error) = connection.await {
         if error.is_parse() {
             count(&counters.malformed);
@@ -203,7 +203,7 @@ async fn respond(server: &Arc<WebServer>, request: Request<Incoming>) -> Respons
             }
         },
     };
-    // A stream that began while access changed was not ended by that.
+    // A stream that began while access was being changed was not ended by that change.
     let answered = answered.and_then(|answer| server.check_access(&head.headers).map(|()| answer));
     let mut answer = match answered {
         Ok(WebAnswer::Json(json)) => response(StatusCode::OK, "application/json", Full::from(json).boxed()),

@@ -10,7 +10,7 @@ use tonic::Code;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// What is wrong, and what to do.
+    /// What is wrong, and what to do about it.
     pub(crate) detail: String,
 }
 
@@ -47,7 +47,7 @@ impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         let status = match error.status().map(tonic::Status::code) {
             Some(Code::InvalidArgument) => StatusCode::BAD_REQUEST,
-            // No such store, nothing of that moment, or a store without a history.
+            // No such store, nothing kept of that moment, or a store without a history.
             Some(Code::NotFound | Code::OutOfRange | Code::Unimplemented) => StatusCode::NOT_FOUND,
             Some(Code::FailedPrecondition) => StatusCode::CONFLICT,
             Some(Code::ResourceExhausted) => StatusCode::TOO_MANY_REQUESTS,

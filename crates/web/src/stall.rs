@@ -1,4 +1,4 @@
-//! A connection whose other end must read: what cannot be written for too long closes it.
+//! Closes a connection whose other end does not read, once a write has waited for too long.
 
 use std::io;
 use std::pin::Pin;

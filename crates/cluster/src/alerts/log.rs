@@ -1,4 +1,4 @@
-//! What the collectors of a cluster find, and the log of alerts that follows from it. No I/O, and no clock.
+//! What the collectors of a cluster find, and the log of alerts derived from it. No I/O, and no clock.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "etcd")]
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use dta_proto::control::AlertState;
 use dta_proto::control::{Alert, AlertTransition};
 
-/// How long an alert stays open whose finders have all left: collectors that are given their lists find it again.
+/// How long an alert stays open after all its finders have left: collectors that take over their lists find it again.
 #[cfg(feature = "etcd")]
 const ORPHAN_GRACE: Duration = Duration::from_secs(300);
-/// Transitions that are kept. An alert that fires is kept beyond that.
+/// Transitions that are kept. The last one of a firing alert is kept beyond that.
 #[cfg(feature = "etcd")]
 const MAX_TRANSITIONS: usize = 1000;
 
-/// As etcd has it.
+/// The log as it is in etcd.
 #[derive(Clone, Debug, Default)]
 pub struct AlertLog {
-    /// What each collector finds: by fingerprint, then by the collector's id.
+    /// What each collector finds, by fingerprint and then by the collector's id.
     found: BTreeMap<String, BTreeMap<String, Arc<Alert>>>,
     /// By number.
     transitions: BTreeMap<u64, Arc<AlertTransition>>,
-    /// The last transition that each receiver has, by the receiver's name.
+    /// The last transition that each receiver has, by receiver name.
     delivered: BTreeMap<String, u64>,
 }
 
@@ -39,12 +39,12 @@ fn opens(transition: &AlertTransition) -> bool {
 }
 
 impl AlertLog {
-    /// The number of the last transition; 0 = there is none.
+    /// The number of the last transition; 0 = none.
     pub fn last_number(&self) -> u64 {
         self.transitions.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Transitions with greater numbers, in order.
+    /// Transitions with numbers above this, in order.
     pub fn transitions_after(&self, number: u64) -> impl Iterator<Item = &AlertTransition> {
         self.transitions.range(number.saturating_add(1)..).map(|(_, transition)| &**transition)
     }
@@ -54,7 +54,7 @@ impl AlertLog {
         self.transitions.values().map(|transition| (fingerprint(transition), &**transition)).collect()
     }
 
-    /// The last transition that a receiver has, if anything is noted of it.
+    /// The last transition that a receiver has, if that is noted.
     pub fn delivered_number(&self, receiver: &str) -> Option<u64> {
         self.delivered.get(receiver).copied()
     }
@@ -92,13 +92,13 @@ impl AlertLog {
         }
     }
 
-    /// The fingerprints of what a collector finds.
+    /// The fingerprints of the alerts that a collector finds.
     pub(crate) fn found_by(&self, id: &str) -> impl Iterator<Item = &str> {
         let is_found = move |(_, by_id): &(&String, &BTreeMap<_, _>)| by_id.contains_key(id);
         self.found.iter().filter(is_found).map(|(fingerprint, _)| fingerprint.as_str())
     }
 
-    /// The numbers of the oldest transitions beyond those that are kept. Of an alert that fires, the last one stays.
+    /// The numbers of the oldest transitions beyond those to keep. The last one of a firing alert stays.
     pub(crate) fn surplus_transitions(&self) -> Vec<u64> {
         let surplus = self.transitions.len().saturating_sub(MAX_TRANSITIONS);
         let newest = self.newest_transitions();
@@ -106,7 +106,7 @@ impl AlertLog {
             opens(transition)
                 && newest.get(fingerprint(transition)).is_some_and(|last| last.number == transition.number)
         };
-        // The last one stays, too: numbers go on from it.
+        // The last one stays, too, as numbers continue from it.
         let last = self.last_number();
         let closed =
             self.transitions.iter().filter(|(number, transition)| **number != last && !is_open(transition));
@@ -114,17 +114,17 @@ impl AlertLog {
     }
 }
 
-/// Decides what is added to the log: one keeper at a time does, and the next one goes on from the log alone.
+/// Decides what to add to the log. Only one keeper at a time does, and the next one continues from the log alone.
 #[cfg(feature = "etcd")]
 #[derive(Debug, Default)]
 pub(crate) struct LogKeeper {
-    /// Open alerts that no collector finds, and since when that has been known.
+    /// Open alerts that no collector finds, and when that was first noticed.
     orphans: BTreeMap<String, Instant>,
 }
 
 #[cfg(feature = "etcd")]
 impl LogKeeper {
-    /// What is to be added, with numbers that follow the last one. `now_ms` is in milliseconds since 1970.
+    /// The transitions to add, numbered after the last one. `now_ms` is in milliseconds since 1970.
     pub(crate) fn next_transitions(
         &mut self,
         log: &AlertLog,
@@ -159,8 +159,8 @@ impl LogKeeper {
         added
     }
 
-    /// The end of an open alert that nobody finds any more: at once if a collector says that it is resolved, or when none
-    /// has found it again in time.
+    /// Resolves an open alert that nobody finds any more: at once if a collector reports it resolved,
+    /// otherwise once nobody has found it again in time.
     fn resolve_alert(
         &mut self,
         fingerprint: &str,
@@ -169,7 +169,7 @@ impl LogKeeper {
         now_ms: u64,
         now: Instant,
     ) -> Option<Alert> {
-        // What was resolved earlier is about an earlier alert.
+        // An earlier resolution belongs to an earlier alert.
         let fired_at = open.alert.as_ref().and_then(|alert| alert.fired_at);
         let resolved = found.iter().filter(|alert| alert.resolved_at >= fired_at);
         if let Some(resolved) = resolved.max_by_key(|alert| alert.resolved_at) {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A log and its keeper, at a moment that the test sets.
+    /// A log and its keeper, at a moment set by the test.
     struct KeptLog {
         log: AlertLog,
         keeper: LogKeeper,
@@ -217,7 +217,7 @@ mod tests {
             Self { log, keeper, begun: Instant::now(), seconds: 1000 }
         }
 
-        /// Adds what follows, and returns it: numbers, fingerprints and states.
+        /// Adds the next transitions, and returns their numbers, fingerprints and states.
         fn follow(&mut self) -> Vec<(u64, String, String)> {
             let now = self.begun + Duration::from_secs(self.seconds);
             let added = self.keeper.next_transitions(&self.log, self.seconds * 1000, now);
@@ -248,7 +248,7 @@ mod tests {
         kept.log.set_found("x", "a", Some(alert("x", 900, Some(1_200_000))));
         assert_eq!(kept.follow(), [logged(3, "x", "resolved")]);
         assert_eq!(kept.log.newest_transitions()["x"].alert.as_ref().unwrap().resolved_at, Some(1_200_000));
-        // It fires again, at a collector that then dies: what was resolved before says nothing of it.
+        // It fires again, at a collector that then dies: the earlier resolution does not apply.
         kept.log.set_found("x", "c", Some(alert("x", 1_300_000, None)));
         assert_eq!(kept.follow(), [logged(4, "x", "firing")]);
         kept.log.set_found("x", "c", None);

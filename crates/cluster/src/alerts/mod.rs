@@ -1,5 +1,5 @@
-//! Alerts of a cluster. Each collector says what it finds; one of them, the keeper, writes a [log](AlertLog) of what fires
-//! and is resolved anywhere, and delivers it. When the keeper is gone, another one goes on from what etcd has.
+//! Alerts of a cluster. Each collector announces what it finds; one of them, the keeper, writes a [log](AlertLog) of what
+//! fires and is resolved anywhere, and delivers it. When the keeper is gone, another takes over from what etcd has.
 
 #![cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "nothing can be in a cluster"))]
 
@@ -17,8 +17,8 @@ pub use log::AlertLog;
 #[cfg(feature = "etcd")]
 pub(crate) use log::LogKeeper;
 
-/// A collector's part in the alerts of its cluster. Clones are of the same part, which ends with the last of them as if the
-/// collector had died: others notice when its lease ends.
+/// A collector's part in the alerts of its cluster. Clones share that part. When the last one is dropped, it
+/// is as if the collector had died: others notice when its lease expires.
 #[derive(Clone, Debug)]
 pub struct ClusterAlerts {
     found: Arc<watch::Sender<FoundAlerts>>,
@@ -31,10 +31,10 @@ pub struct ClusterAlerts {
     _task: Arc<EndedTask>,
 }
 
-/// What a collector finds, by fingerprint.
+/// The alerts that a collector finds, by fingerprint.
 pub(crate) type FoundAlerts = BTreeMap<String, Alert>;
 
-/// That a receiver has all transitions up to a number. The answer is whether that is noted.
+/// Says that a receiver has all transitions up to a number. The reply tells whether that has been noted.
 #[derive(Debug)]
 pub(crate) struct DeliveryNote {
     pub(crate) receiver: String,
@@ -51,7 +51,7 @@ impl Drop for EndedTask {
     }
 }
 
-/// What the task of a [`ClusterAlerts`] has of it.
+/// The channels that the task of a [`ClusterAlerts`] uses.
 #[cfg(feature = "etcd")]
 pub(crate) struct AlertChannels {
     pub(crate) found: watch::Receiver<FoundAlerts>,
@@ -86,29 +86,29 @@ impl ClusterAlerts {
         ClusterAlerts { found, log, lease, is_keeper, notes, leaving, _task: task }
     }
 
-    /// Says what this collector finds: what fires, and what was resolved lately.
+    /// Announces what this collector finds: firing alerts, and those resolved lately.
     pub fn set_found(&self, alerts: impl IntoIterator<Item = Alert>) {
         let by_fingerprint = alerts.into_iter().map(|alert| (alert.fingerprint.clone(), alert));
         self.found.send_replace(by_fingerprint.collect());
     }
 
-    /// The log as far as it is known here.
+    /// The log, as far as it is known here.
     pub fn log(&self) -> Arc<AlertLog> {
         self.log.borrow().clone()
     }
 
-    /// Whether this collector is certainly in the cluster, so that what it finds gets into the log.
+    /// Whether this collector is certainly in the cluster, so that its findings get into the log.
     pub fn is_in_cluster(&self) -> bool {
         self.lease.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether this collector is the one that delivers.
+    /// Whether this collector currently delivers.
     pub fn is_keeper(&self) -> bool {
         *self.is_keeper.borrow() && self.is_in_cluster()
     }
 
-    /// Ends this collector's part, and lets another one keep the log at once. What this one finds stays until its lease ends,
-    /// so that nothing is resolved if it starts again by then. Waits for etcd without a limit.
+    /// Ends this collector's part and lets another one keep the log at once. Its findings stay until its lease expires, so
+    /// that nothing is resolved if it starts again by then. Waits for etcd without a time limit.
     pub async fn leave_cluster(&self) {
         self.leaving.send_replace(true);
         let mut is_keeper = self.is_keeper.clone();
@@ -116,13 +116,13 @@ impl ClusterAlerts {
         while is_keeper.changed().await.is_ok() {}
     }
 
-    /// Waits until the log, the keeper or the lease is another one than at the last call of this clone.
+    /// Waits until the log, the keeper or the lease has changed since this clone's last call.
     pub async fn next_change(&mut self) {
         let (log, is_keeper, lease) = (&mut self.log, &mut self.is_keeper, &mut self.lease);
         let is_over = tokio::select! {
             changed = log.changed() => changed.is_err(),
             changed = is_keeper.changed() => changed.is_err(),
-            // It may have lapsed and hold again, with the same keeper.
+            // It may have lapsed and hold again while the keeper stayed the same.
             changed = lease.changed() => changed.is_err(),
         };
         if is_over {
@@ -130,8 +130,8 @@ impl ClusterAlerts {
         }
     }
 
-    /// Notes that a receiver has all transitions up to a number, if this collector is still the keeper. Returns whether
-    /// that is noted: otherwise the next keeper sends them again.
+    /// Notes that a receiver has all transitions up to a number, if this collector is still the keeper.
+    /// Returns whether that worked; otherwise the next keeper sends them again.
     pub async fn note_delivered(&self, receiver: &str, number: u64) -> bool {
         let (noted, answer) = oneshot::channel();
         let note = DeliveryNote { receiver: receiver.to_owned(), number, noted };

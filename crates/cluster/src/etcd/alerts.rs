@@ -1,5 +1,5 @@
-//! Alerts in etcd, beside the keys of the placement so that who watches those does not get these. Below a prefix,
-//! `/dta-alerts/` if that of the placement is `/dta/`:
+//! Alerts in etcd, apart from the keys of the placement, so that watching those does not bring these. The
+//! prefix is `/dta-alerts/` if that of the placement is `/dta/`; below it are:
 //!
 //! | key | value |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `log/NUMBER` | an [`AlertTransition`] as JSON |
 //! | `delivered/RECEIVER` | the number of the last transition that a receiver has |
 //!
-//! Whatever a keeper writes is written only if it still is the keeper.
+//! A keeper's writes take effect only if it still is the keeper.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use super::lease::obtain_lease;
 use crate::alerts::{AlertChannels, DeliveryNote, LogKeeper};
 use crate::{AlertLog, ClusterAlerts, Config, EtcdError};
 
-/// Keys that are read or written at a time: alerts have a few KiB, and etcd takes 1.5 MiB.
+/// Keys to read or write at a time: an alert takes a few KiB, and etcd accepts 1.5 MiB.
 const BATCH: usize = 64;
 /// How often the keeper looks for alerts that nobody finds any more.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Has a collector take part in the alerts of its cluster, in a task of its own that keeps trying while etcd cannot be
-/// reached.
+/// Lets a collector take part in the alerts of its cluster, in a task that keeps trying while etcd is
+/// unreachable.
 pub fn join_alerts(config: Config, id: String) -> Result<ClusterAlerts, EtcdError> {
     Ok(ClusterAlerts::start(|channels| AlertMember { config, id, channels, lease: None }.run()))
 }
@@ -46,7 +46,7 @@ struct AlertMember {
     lease: Option<i64>,
 }
 
-/// The log as etcd has it, and its keeper.
+/// The log in etcd, and its keeper.
 struct WatchedLog {
     log: AlertLog,
     keeper: Option<ElectedKeeper>,
@@ -83,7 +83,7 @@ impl AlertMember {
         }
     }
 
-    /// One connection's time in the cluster.
+    /// Takes part over one connection, until that breaks or this collector leaves.
     async fn until_it_leaves(&mut self, turns: &mut Turns) -> Result<(), EtcdError> {
         let mut client = self.config.connect_node(turns.current_node()).await?;
         let begun = Instant::now();
@@ -92,7 +92,7 @@ impl AlertMember {
         let mut watched = WatchedLog::start_watching(&mut client, alerts_prefix(&self.config)).await?;
         turns.record_answer();
         self.extend_lease(begun);
-        // What this collector has said under its lease; an earlier life may have said more.
+        // What has been announced under this collector's id, perhaps by an earlier run.
         let mut said: BTreeMap<String, Option<Alert>> =
             watched.log.found_by(&self.id).map(|fingerprint| (fingerprint.to_owned(), None)).collect();
         let (mut keeper, mut written, mut is_changed) = (LogKeeper::default(), 0, true);
@@ -107,12 +107,12 @@ impl AlertMember {
             if std::mem::take(&mut is_changed) {
                 self.channels.log.send_replace(Arc::new(watched.log.clone()));
             }
-            // Who becomes the keeper has the log by then.
+            // Sent after the log: a new keeper must already have it.
             self.channels.is_keeper.send_if_modified(|was| std::mem::replace(was, is_keeper) != is_keeper);
             self.say_found(&mut client, &watched.prefix, lease, &mut said).await?;
             match elected {
                 None => watched.elect(&mut client, &self.id, lease).await?,
-                // What it has written must be seen first.
+                // The keeper must first see what it has written.
                 Some(elected) if is_keeper && watched.log.last_number() >= written => {
                     let added = keeper.next_transitions(&watched.log, moment::now(), Instant::now());
                     if watched.write_transitions(&mut client, elected, &added).await? {
@@ -155,12 +155,12 @@ impl AlertMember {
         }
     }
 
-    /// The lease holds for its time from when it was asked for: etcd counts from later on.
+    /// Counts the lease from when it was requested: etcd counts from later on.
     fn extend_lease(&self, asked: Instant) {
         self.channels.lease.send_replace(Some(asked + self.config.lease_duration()));
     }
 
-    /// Says what this collector finds, as far as it has not said so.
+    /// Announces what this collector finds and has not announced yet.
     async fn say_found(
         &mut self,
         client: &mut Client,
@@ -170,7 +170,7 @@ impl AlertMember {
     ) -> Result<(), EtcdError> {
         let found = self.channels.found.borrow_and_update().clone();
         let key = |fingerprint: &str| format!("{prefix}found/{fingerprint}/{}", self.id);
-        // Its value changes all the time, which is no news to others.
+        // The value changes all the time, which is no news to others.
         let is_same = |a: &Alert, b: &Alert| {
             (&a.state, a.fired_at, a.resolved_at) == (&b.state, b.fired_at, b.resolved_at)
         };
@@ -194,15 +194,15 @@ impl AlertMember {
 }
 
 impl WatchedLog {
-    /// Reads all keys and watches them from there on.
+    /// Reads all keys, and watches them from there on.
     async fn start_watching(client: &mut Client, prefix: String) -> Result<WatchedLog, EtcdError> {
-        // The prefix ends with a slash; the next character is a zero.
+        // The prefix ends with a slash, and the next character is a zero.
         let end = format!("{}0", prefix.trim_end_matches('/'));
         let (mut from, mut revision, mut all) = (prefix.clone(), 0, Vec::new());
         loop {
             let options = GetOptions::new().with_range(end.as_str()).with_limit(BATCH as i64);
             let mut page = client.get(from.as_str(), Some(options.with_revision(revision))).await?;
-            // A header has the newest revision, also of what is read at an older one.
+            // The header has the newest revision, even when reading at an older one.
             if revision == 0 {
                 revision = page.header().map_or(0, |header| header.revision());
             }
@@ -220,7 +220,7 @@ impl WatchedLog {
         Ok(watched)
     }
 
-    /// Waits for changes and takes them in. It can be dropped at any time without a loss.
+    /// Waits for changes and applies them. Can be dropped at any time without losing any.
     async fn apply_changes(&mut self) -> Result<(), EtcdError> {
         let changes = self.changes.message().await?;
         let changes = changes.filter(|changes| !changes.canceled());
@@ -233,7 +233,7 @@ impl WatchedLog {
         Ok(())
     }
 
-    /// Takes in a key. What cannot be read is as if it were not there.
+    /// Applies a key. An unreadable value counts as absent.
     fn apply_key_value(&mut self, key_value: &KeyValue, is_deleted: bool) {
         let Some(key) = key_value.key_str().ok().and_then(|key| key.strip_prefix(&self.prefix)) else {
             return;
@@ -259,11 +259,11 @@ impl WatchedLog {
     }
 
     fn log_key(&self, number: u64) -> String {
-        // In the order of numbers.
+        // Padded, so that keys are in the order of numbers.
         format!("{}log/{number:020}", self.prefix)
     }
 
-    /// Becomes the keeper if there is none. Whether that succeeded is seen in the watch.
+    /// Becomes the keeper if there is none. The watch shows whether that succeeded.
     async fn elect(&self, client: &mut Client, id: &str, lease: i64) -> Result<(), EtcdError> {
         let put = TxnOp::put(self.keeper_key(), id, Some(PutOptions::new().with_lease(lease)));
         let is_free = Compare::create_revision(self.keeper_key(), CompareOp::Equal, 0);
@@ -271,7 +271,7 @@ impl WatchedLog {
         Ok(())
     }
 
-    /// Ends being the keeper, if it is. It may have been elected without having seen that yet.
+    /// Stops being the keeper, if it is. It may have been elected without having seen that yet.
     async fn resign(&self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
         let is_own = Compare::lease(self.keeper_key(), CompareOp::Equal, lease);
         client.txn(Txn::new().when([is_own]).and_then([TxnOp::delete(self.keeper_key(), None)])).await?;
@@ -289,7 +289,7 @@ impl WatchedLog {
         Ok(client.txn(Txn::new().when([is_keeper]).and_then(operations)).await?.succeeded())
     }
 
-    /// Adds transitions to the log, and removes the oldest ones; returns whether this is still the keeper.
+    /// Adds transitions to the log and removes the oldest ones; returns whether this is still the keeper.
     async fn write_transitions(
         &self,
         client: &mut Client,
@@ -324,7 +324,7 @@ impl WatchedLog {
             }
             None => false,
         };
-        // Who asked may be gone.
+        // The sender of the note may be gone.
         _ = noted.send(is_written);
         Ok(())
     }

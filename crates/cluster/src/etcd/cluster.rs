@@ -1,4 +1,4 @@
-//! What etcd says, key by key.
+//! The contents of etcd, key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use dta_proto::placement::ClusterPlacement;
 
 use crate::{CollectorRecord, EtcdError, View};
 
-/// How long after a placement another one may be written that is for equal load alone, in milliseconds. Each leaves one
-/// copy of each bucket where it is; by the next one the others should have been reported again.
+/// How long after a placement the next one may be written merely to balance load, in milliseconds. Each
+/// leaves one copy of each bucket in place; by the next one, the others should have been reported again.
 const REST: u64 = 60_000;
 
-/// Records of collectors that cannot be read, of which the log names each: whoever may write to etcd cannot fill a disk.
+/// How many unreadable records of collectors the log names: whoever may write to etcd must not be able to fill a disk.
 const NAMED: usize = 10;
-/// Characters of an id and a reason in the log.
+/// Most characters of an id or a reason in the log.
 const LONGEST: usize = 200;
 
 /// A placement as the value of its key.
@@ -26,7 +26,7 @@ pub(super) fn collector_key(prefix: &str, id: &str) -> String {
     format!("{prefix}collectors/{id}")
 }
 
-/// The key of the mark that a collector is drained.
+/// The key that marks a collector as drained.
 pub(super) fn drained_key(prefix: &str, id: &str) -> String {
     format!("{prefix}drained/{id}")
 }
@@ -39,7 +39,7 @@ pub(super) fn placement_key(prefix: &str) -> String {
     format!("{prefix}placement")
 }
 
-/// A key's value and where it comes from.
+/// A key's value and its origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EtcdValue<'a> {
     pub(super) bytes: &'a [u8],
@@ -52,9 +52,9 @@ pub(super) struct EtcdValue<'a> {
 pub(super) enum PlacementKeyState {
     #[default]
     Not,
-    /// The placement of the view, written at this revision.
+    /// The placement in the view, written at this revision.
     At(i64),
-    /// Something that this program cannot read and does not replace.
+    /// Something that this program cannot read, and so does not replace.
     Unreadable,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Planner {
     pub(super) created: i64,
 }
 
-/// Whether a placement differs from the one before for equal load alone: the same collectors have something.
+/// Whether a placement differs from the previous one only to balance load: the same collectors hold something.
 fn is_for_load(before: &ClusterPlacement, next: &ClusterPlacement) -> bool {
     let ids = |placement: &ClusterPlacement| -> BTreeSet<String> {
         placement.keys.iter().flat_map(BTreeMap::keys).cloned().collect()
@@ -76,21 +76,21 @@ fn cut(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
-/// What etcd says, and what of it was the last that could be read.
+/// The contents of etcd; its placement is the last readable one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EtcdCluster {
     pub(super) view: View,
-    /// Since which revision each collector has been there.
+    /// The revision since which each collector has been present.
     pub(super) since: BTreeMap<String, i64>,
     pub(super) placed: PlacementKeyState,
     pub(super) planner: Option<Planner>,
-    /// Ids whose records cannot be read, as far as the log names them.
+    /// Ids of unreadable records, as far as the log names them.
     pub(super) ignored: BTreeSet<String>,
     pub(super) revision: i64,
 }
 
 impl EtcdCluster {
-    /// Takes in a key, without its prefix: its value, or that it was deleted.
+    /// Applies a key, given without its prefix: its value, or `None` if it was deleted.
     pub(super) fn apply_key(&mut self, key: &str, value: Option<EtcdValue<'_>>) {
         if let Some(id) = key.strip_prefix("collectors/") {
             match value.map(|value| (value.created, serde_json::from_slice::<CollectorRecord>(value.bytes))) {
@@ -115,7 +115,7 @@ impl EtcdCluster {
         } else if key == "planner" {
             self.planner = value.map(|value| Planner { lease: value.lease, created: value.created });
         } else if key == "placement" {
-            // One that was deleted or cannot be read is still what everybody goes by.
+            // If it was deleted or is unreadable, the last one is still in effect for everybody.
             self.placed = match value.map(|value| (value.modified, serde_json::from_slice(value.bytes))) {
                 Some((at, Ok(placement))) => {
                     self.view.replace_placement(placement);
@@ -133,7 +133,7 @@ impl EtcdCluster {
         }
     }
 
-    /// Warns once of each of the first [`NAMED`] ids, and once of all others together.
+    /// Warns once about each of the first [`NAMED`] ids, and once about all others together.
     fn warn_of_ignored(&mut self, id: &str, error: &serde_json::Error) {
         if self.ignored.len() > NAMED || !self.ignored.insert(cut(id)) {
             return;
@@ -147,7 +147,7 @@ impl EtcdCluster {
         }
     }
 
-    /// The placement to write, and the revision of the one that it replaces; 0 = there is none.
+    /// The placement to write, and the revision of the one it replaces; 0 = none.
     pub(super) fn next_placement(&self) -> Option<(ClusterPlacement, i64)> {
         let mut next = self.view.next();
         match self.placed {
@@ -160,7 +160,7 @@ impl EtcdCluster {
             }
             PlacementKeyState::Not if next.keys.is_empty() => None,
             PlacementKeyState::Not => {
-                // Above all versions there ever were, for each was written later than the revision it was made of.
+                // Above all versions there ever were, because each was written after the revision it was derived from.
                 next.version = next.version.max(self.revision.unsigned_abs() + 1);
                 Some((next, 0))
             }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(cluster.next_placement(), None);
         cluster.apply_key("collectors/b", value(COLLECTOR, 43));
         assert_eq!(cluster.next_placement().map(|(next, replaces)| (next.version, replaces)), Some((43, 42)));
-        // Drained, it is as good as gone.
+        // A drained collector is as good as gone.
         cluster.apply_key("drained/b", value("", 44));
         assert_eq!(cluster.next_placement(), None);
         cluster.apply_key("drained/b", None);
@@ -208,7 +208,7 @@ mod tests {
     fn any_number_of_unreadable_records_is_a_few_lines_of_log() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let writer = std::sync::Arc::new(log.reopen().unwrap());
-        // With a single subscriber tracing keeps what the first thread to reach a line says, and other tests' threads have none.
+        // With one subscriber, tracing caches what the first thread to reach a line says; threads of other tests have none.
         let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
         let mut cluster = EtcdCluster::default();
@@ -241,7 +241,7 @@ mod tests {
         };
         placed(&mut cluster, moment::now());
         assert_eq!(cluster.next_placement(), None);
-        // Who comes or goes does not wait.
+        // Collectors that come or go do not wait.
         for (key, there) in [("collectors/c", value(COLLECTOR, 60)), ("drained/b", value("", 61))] {
             let mut other = cluster.clone();
             other.apply_key(key, there);
@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(cluster.view.placement.version, 9);
             assert_eq!(cluster.next_placement().map(|(_, replaces)| replaces), replaces);
         }
-        // It gets a version that no placement had.
+        // It gets a version that no placement has had.
         assert_eq!(cluster.next_placement().map(|(next, _)| next.version), Some(51));
     }
 }

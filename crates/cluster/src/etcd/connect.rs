@@ -10,19 +10,19 @@ use crate::{Config, EtcdError, EtcdTls};
 
 /// How long a call or a connection may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a connection is tried out, and how long the answer may take. etcd takes one ping in 5 seconds, and closes
-/// connections with more.
+/// How often a connection is probed, and how long the answer may take. etcd accepts one ping in 5 seconds,
+/// and closes connections with more.
 const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
-/// A node to begin with, so that not everybody asks the first one.
+/// A random node to begin with, so that not everybody uses the first one.
 pub(super) fn random_turn() -> usize {
     getrandom::u32().unwrap_or_default() as usize
 }
 
 impl Config {
-    /// A client of one node, by its number in turn. Nothing is asked yet, unless there are credentials.
+    /// A client of one node, chosen by turn. Sends nothing yet, unless there are credentials.
     ///
-    /// A client of all nodes would have each of its calls fail at a node that is down, by chance.
+    /// A client of all nodes would, by chance, send calls to a node that is down, which then fail.
     pub(super) async fn connect_node(&self, turn: usize) -> Result<Client, EtcdError> {
         let Some(node) = self.endpoints.get(turn % self.endpoints.len().max(1)) else {
             return Err(EtcdError("no node of etcd is given (endpoints)".into()));
@@ -31,7 +31,7 @@ impl Config {
             .with_timeout(TIMEOUT)
             .with_connect_timeout(TIMEOUT)
             .with_keep_alive(PING.0, PING.1)
-            // A node without a leader would not say that what it knows is old.
+            // Otherwise a node without a leader would not reveal that its data is old.
             .with_require_leader(true);
         if let Some(EtcdTls { ca, cert, key, domain }) = self.tls.clone() {
             let files = ClientTls { ca, cert, key, domain };

@@ -1,4 +1,4 @@
-//! Whoever only needs to know.
+//! Follows the cluster without taking part in it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::connect::random_turn;
 use super::watched::WatchedCluster;
 use crate::{Config, EtcdError, View, Views};
 
-/// How long to wait before the next node is asked. It doubles each time that all nodes have failed.
+/// How long to wait before trying the next node. It doubles each time all nodes have failed.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Whose turn it is of the nodes, and one warning whenever none of them answers.
+/// Takes turns between the nodes, and warns once whenever none of them answers.
 #[derive(Debug)]
 pub(super) struct Turns {
     nodes: usize,
@@ -38,7 +38,7 @@ impl Turns {
         self.failures = 0;
     }
 
-    /// The node does not answer, or no longer: the next one is asked after a while.
+    /// Moves on to the next node after a pause, because this one does not answer or no longer does.
     pub(super) async fn record_failure(&mut self, error: &EtcdError) {
         self.turn = self.turn.wrapping_add(1);
         self.failures += 1;
@@ -50,7 +50,7 @@ impl Turns {
     }
 }
 
-/// Follows what etcd says, in a task of its own. The first view says nothing yet.
+/// Follows the cluster in a task of its own. The first view is empty.
 pub fn follow_cluster(config: Config) -> Result<Views, EtcdError> {
     let (newest, views) = watch::channel(Arc::new(View::default()));
     let task = async move {
@@ -79,7 +79,7 @@ async fn until_it_ends(
     }
 }
 
-/// Publishes a view, if it is another than the last.
+/// Publishes a view if it differs from the last one.
 pub(super) fn publish_view(newest: &watch::Sender<Arc<View>>, view: &View) {
     newest.send_if_modified(|last| {
         let is_new = **last != *view;

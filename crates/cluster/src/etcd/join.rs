@@ -1,4 +1,4 @@
-//! A collector in the cluster: it is there as long as its lease, and plans if it is elected.
+//! A collector in the cluster: it is present as long as its lease lasts, and plans if it is elected.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use super::lease::obtain_lease;
 use super::watched::WatchedCluster;
 use crate::{CollectorRecord, Config, EtcdError, Membership, View, Views};
 
-/// Has a collector join, in a task of its own that keeps trying while etcd cannot be reached, or while another collector
-/// has this id. What the collector says of itself may change.
+/// Lets a collector join, in a task that keeps trying while etcd is unreachable or another collector has this
+/// id. What the collector announces about itself may change.
 pub fn join_cluster(
     config: Config,
     id: String,
@@ -58,7 +58,7 @@ impl ClusterMember {
                         _ = &mut leaving => break,
                     }
                 }
-                // Under the same lease, it says something else.
+                // The record has changed: register it again under the same lease.
                 Ok(()) = says.changed() => {}
                 _ = &mut leaving => break,
             }
@@ -72,7 +72,7 @@ impl ClusterMember {
         let _ = gone.send(());
     }
 
-    /// One connection's time in the cluster.
+    /// Takes part over one connection, until that breaks.
     async fn until_it_ends(&mut self, turns: &mut Turns) -> Result<std::convert::Infallible, EtcdError> {
         let mut client = self.config.connect_node(turns.current_node()).await?;
         let asked = Instant::now();
@@ -83,7 +83,7 @@ impl ClusterMember {
         let mut watched = WatchedCluster::start_watching(client.clone(), &self.config.prefix, last).await?;
         watched.learn_earlier(&mut client).await?;
         turns.record_answer();
-        // Whoever was away learns first what others were given meanwhile.
+        // A collector that was away must first learn what others were given meanwhile.
         publish_view(&self.newest, &watched.cluster.view);
         self.holds_from(asked);
         let mut renewals = tokio::time::interval(self.config.lease_duration() / 3);
@@ -125,7 +125,7 @@ impl ClusterMember {
         (said.generation, &said.address) != (self.collector.generation, &self.collector.address)
     }
 
-    /// Why this collector is not in the cluster, if this is what is said under its id.
+    /// Why this collector is not in the cluster, if its id has this record.
     fn loss_reason(&self, there: Option<&CollectorRecord>) -> EtcdError {
         EtcdError(match there.filter(|said| self.is_other_life(said)) {
             Some(other) => format!(
@@ -136,12 +136,12 @@ impl ClusterMember {
         })
     }
 
-    /// The lease holds for its time from when it was asked for: etcd counts from later on.
+    /// Counts the lease from when it was requested: etcd counts from later on.
     fn holds_from(&self, asked: Instant) {
         self.until.send_replace(Some(asked + self.config.lease_duration()));
     }
 
-    /// Ends the lease of a collector that is not in the cluster: otherwise it would go on as the planner, if it is that.
+    /// Ends the lease of a collector that is not in the cluster; otherwise it would remain the planner, if it is that.
     async fn give_up_lease(&mut self, client: &mut Client, lease: i64) {
         self.until.send_replace(None);
         if client.lease_revoke(lease).await.is_ok() {
@@ -149,7 +149,7 @@ impl ClusterMember {
         }
     }
 
-    /// Says that this collector is there, unless another one is there under its id.
+    /// Registers this collector, unless another one is present under its id.
     async fn register_member(&mut self, client: &mut Client, lease: i64) -> Result<(), EtcdError> {
         let key = collector_key(&self.config.prefix, &self.id);
         let there = client.get(key.as_str(), None).await?;
@@ -177,8 +177,8 @@ impl ClusterMember {
         }
     }
 
-    /// Becomes the planner if there is none; writes the next placement if it is the planner. Whether that succeeded is
-    /// seen in the watch.
+    /// Becomes the planner if there is none; writes the next placement if it is the planner. The watch shows
+    /// whether that succeeded.
     async fn plan_placement(
         &self,
         client: &mut Client,

@@ -4,7 +4,7 @@ use etcd_client::{Client, LeaseKeepAliveStream, LeaseKeeper};
 
 use crate::{Config, EtcdError};
 
-/// The lease of before if it holds, or another one, and what renews it.
+/// The previous lease if it still holds, or a new one, with what renews it.
 pub(super) async fn obtain_lease(
     config: &Config,
     last: &mut Option<i64>,

@@ -27,20 +27,20 @@ use crate::{Config, EtcdError, View};
 use cluster::{PlacementKeyState, placement_json, placement_key};
 use watched::WatchedCluster;
 
-/// What etcd says now.
+/// Reads the present state of the cluster from etcd.
 ///
 /// # Errors
-/// No node can be reached, has a leader, and accepts.
+/// No node can be reached that has a leader and accepts this client.
 pub async fn read(config: &Config) -> Result<View, EtcdError> {
     let client = config.connect_any().await?;
     Ok(WatchedCluster::start_watching(client, &config.prefix, View::default()).await?.cluster.view)
 }
 
-/// Plans anew, as if nothing had been placed: each collector gets one range of buckets, if it can be. Gives the
-/// placement before and after.
+/// Plans from scratch, as if nothing were placed: each collector gets one range of buckets, if possible.
+/// Returns the placements before and after.
 ///
 /// # Errors
-/// As [`read`]; there is no collector; or the placement was changed meanwhile or cannot be read.
+/// As for [`read`]; or there is no collector; or the placement was changed meanwhile or cannot be read.
 pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdError> {
     let mut client = config.connect_any().await?;
     let cluster =
@@ -67,7 +67,7 @@ pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdErr
     }
 }
 
-/// Has a collector lose all that it has, or lets it have something again.
+/// Drains a collector of everything it holds, or lets it hold something again.
 pub async fn set_drained(config: &Config, id: &str, is: bool) -> Result<(), EtcdError> {
     let mut client = config.connect_any().await?;
     let key = cluster::drained_key(&config.prefix, id);

@@ -1,4 +1,4 @@
-//! All keys below the prefix, and whatever changes among them.
+//! All keys below the prefix, and their changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::cluster::{EtcdCluster, EtcdValue, PlacementKeyState, placement_key};
 use crate::view::{EARLIER, placement_holders};
 use crate::{Earlier, EtcdError, View};
 
-/// What etcd says, kept up to date.
+/// The contents of etcd, kept up to date.
 pub(super) struct WatchedCluster {
     pub(super) cluster: EtcdCluster,
     prefix: String,
@@ -18,8 +18,8 @@ pub(super) struct WatchedCluster {
 }
 
 impl WatchedCluster {
-    /// Reads all keys and watches them from there on. `last` is what was known before: its placement is kept as long as
-    /// etcd has none.
+    /// Reads all keys, and watches them from there on. `last` is what was known before: its placement is kept
+    /// as long as etcd has none.
     pub(super) async fn start_watching(
         mut client: Client,
         prefix: &str,
@@ -38,10 +38,10 @@ impl WatchedCluster {
         Ok(WatchedCluster { cluster, prefix: prefix.to_owned(), changes })
     }
 
-    /// Reads the placements before the one that there is, those that were missed among them.
+    /// Reads the placements before the present one, including those that were missed.
     ///
     /// # Errors
-    /// Etcd does not answer. What it has compacted is left out.
+    /// etcd does not answer. Placements that it has compacted are left out.
     pub(super) async fn learn_earlier(&mut self, client: &mut Client) -> Result<(), EtcdError> {
         let PlacementKeyState::At(mut before) = self.cluster.placed else { return Ok(()) };
         let key = placement_key(&self.prefix);
@@ -74,10 +74,10 @@ impl WatchedCluster {
         Ok(())
     }
 
-    /// Waits for changes and takes them in. It can be dropped at any time without a loss.
+    /// Waits for changes and applies them. Can be dropped at any time without losing any.
     ///
     /// # Errors
-    /// The watch has ended: begin again.
+    /// The watch has ended: start again.
     pub(super) async fn apply_changes(&mut self) -> Result<(), EtcdError> {
         let Some(changes) = self.changes.message().await? else {
             return Err(EtcdError("etcd ended the watch".into()));
@@ -105,7 +105,7 @@ impl WatchedCluster {
 }
 
 fn apply_key_value(cluster: &mut EtcdCluster, prefix: &str, key_value: &KeyValue, is_deleted: bool) {
-    // Others than ours may write there, and name their keys as they like.
+    // Others may write there, too, and name their keys as they like.
     let Some(key) = key_value.key_str().ok().and_then(|key| key.strip_prefix(prefix)) else { return };
     let value = EtcdValue {
         bytes: key_value.value(),

@@ -1,4 +1,4 @@
-//! What each route answers.
+//! The answers of each route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,18 +45,18 @@ use crate::live;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 
-/// Greatest age of what is said of stores: measuring them reads a sample of all memory, and an open page asks for the
-/// waterfall every second.
+/// Greatest age of figures about stores: measuring them reads a sample of all memory, and an open page
+/// requests the waterfall every second.
 const STORE_AGE: Duration = Duration::from_secs(2);
 pub(crate) const WATERFALL_STORE_AGE: Duration = Duration::from_secs(10);
-/// Most events of an answer, and of those that drops are counted in.
+/// Most events in an answer, and most events that drops are counted in.
 const MOST_EVENTS: u64 = 10_000;
-/// Most flows of an answer: each is a query of many keys.
+/// Most flows in an answer: each takes a query of many keys.
 const MOST_FLOWS: usize = 32;
-/// Most groups of flow records, and time buckets of all of them, in an answer.
+/// Most groups of flow records in an answer, and most time buckets over all groups.
 const MOST_GROUPS: u64 = 10_000;
 const MOST_BUCKETS: usize = 100_000;
-/// Most flows of a map, each of which takes a query of some keys, and nodes that a browser can draw.
+/// Most flows in a map, each of which takes a query of some keys, and most nodes, which a browser must draw.
 const MOST_MAP_FLOWS: u64 = 10_000;
 const MOST_MAP_NODES: u64 = 500;
 
@@ -70,10 +70,10 @@ fn json_answer(document: &(impl Serialize + ?Sized)) -> Answer {
 struct HealthDocument<'a> {
     collector: &'a str,
     version: &'a str,
-    /// Now, in UTC, by the clock of what answers.
+    /// Now, in UTC, by the clock of the answering process.
     time: String,
     collectors: Vec<String>,
-    /// Collectors that do not answer: the rest is without them.
+    /// Collectors that do not answer; the other figures lack theirs.
     unreachable: Vec<String>,
     notices: Vec<Notice>,
 }
@@ -103,18 +103,18 @@ pub(super) async fn alerts(server: Arc<WebServer>, parameters: Parameters) -> An
     json_answer(&AlertsDocument::from(server.ask.fetch_alerts(request).await?))
 }
 
-/// The waterfall of a moment.
+/// The waterfall at a moment.
 #[derive(Serialize)]
 pub(crate) struct WaterfallDocument {
     /// In UTC.
     time: String,
     stages: Vec<WaterfallStage>,
-    /// The age in seconds of the oldest counters of a translator.
+    /// The age in seconds of the oldest translator counters.
     age_seconds: f64,
 }
 
-/// Reads the counters of all nodes, and makes stages of them and of how full these stores are; `rates` has the counters of
-/// before.
+/// Reads the counters of all nodes, and builds stages from them and from how full these stores are; `rates`
+/// has the previous counters.
 pub(crate) async fn read_waterfall(
     server: &WebServer,
     stores: &[StoreRow],
@@ -138,7 +138,7 @@ pub(super) async fn live_waterfall(server: Arc<WebServer>, _: Parameters) -> Ans
     Ok(WebAnswer::Events(live::stream_waterfall(&server)?))
 }
 
-/// The span that is asked about; a moment is a span of a millisecond. `None` = now.
+/// The requested span, a moment being a span of a millisecond. `None` = now.
 fn requested_span(parameters: &Parameters) -> Result<Option<Span>, Problem> {
     let [at, since, until] = ["at", "since", "until"].map(|name| parameters.moment(name));
     match (at?, since?, until?) {
@@ -224,7 +224,7 @@ pub(super) async fn paths(server: Arc<WebServer>, parameters: Parameters) -> Ans
 
 pub(super) async fn counts(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let answers = query_keys::<CounterAnswer>(&server, &parameters, QuestionKind::KeyIncrement).await?;
-    // What is missing is known of now.
+    // What is missing is known only for now.
     let missing = match parameters.get("at") {
         None => {
             let store = parameters.get("store").unwrap_or_default();
@@ -261,7 +261,7 @@ fn requested_flows(parameters: &Parameters) -> Result<Vec<Flow>, Problem> {
 
 pub(super) async fn flows(server: Arc<WebServer>, parameters: Parameters) -> Answer {
     let flows = requested_flows(&parameters)?;
-    // As the dashboard: where there are no stores for INT, those of DTA reports that are asked by flow.
+    // As in the dashboard: if there are no stores for INT, use those of DTA reports that are queried by flow.
     let catalog = StoreCatalog::fetch_from(&*server.ask).await?;
     let dta = if catalog.has_int_stores() { DtaStores::default() } else { catalog.dta_stores() };
     let (ask, names, at) = (server.ask.clone(), server.names.clone(), parameters.moment("at")?);
@@ -321,7 +321,7 @@ pub(super) async fn flow_records(server: Arc<WebServer>, parameters: Parameters)
     Ok(WebAnswer::Download(Download { format, content }))
 }
 
-/// Compresses where others need not wait for it.
+/// Compresses on a thread where others need not wait for it.
 async fn flows_as_parquet(answer: FlowAnswer, has_buckets: bool) -> Result<Bytes, Problem> {
     let failed = |why: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no Parquet: {why}"));
     let written = tokio::task::spawn_blocking(move || dta_history::write_flow_groups(&answer, has_buckets));

@@ -1,4 +1,4 @@
-//! The HTTP interface: one table of routes, from which requests are answered and `/api/openapi.json` is made.
+//! The HTTP interface: one table of routes both answers requests and produces `/api/openapi.json`.
 
 mod answers;
 mod routes;
@@ -28,14 +28,13 @@ use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::{Access, OwnNotices, WebOptions};
 
-/// Requests that are answered at a time. Others wait: neither gRPC nor the NIC is to notice the page.
+/// Requests answered at a time. Others wait, so that neither gRPC nor the NIC notices the page.
 const TURNS: usize = 4;
 /// How long a request waits for its turn.
 const WAIT: Duration = Duration::from_secs(5);
-/// Where the description of the interface is.
+/// Where the description of the interface is found.
 const DESCRIPTION: &str = "/api/openapi.json";
 
-/// What answers.
 pub(crate) struct WebServer {
     /// The same as `spread`, for views that take any.
     pub(crate) ask: Arc<dyn Ask>,
@@ -49,11 +48,11 @@ pub(crate) struct WebServer {
     pub(crate) feeds: LiveFeeds,
     turns: Semaphore,
     description: Bytes,
-    /// When the stores were last asked for, and what they were.
+    /// When the stores were last measured, and the result.
     stores: tokio::sync::Mutex<Option<(Instant, Arc<[StoreRow]>)>>,
 }
 
-/// An answer, or one that goes on.
+/// A complete answer, or one that goes on.
 pub(crate) enum WebAnswer {
     Json(Bytes),
     Download(Download),
@@ -66,7 +65,7 @@ pub(crate) struct Download {
     pub(crate) content: Bytes,
 }
 
-/// An answer that is being made.
+/// An answer in the making.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<WebAnswer, Problem>> + Send>>;
 
 impl WebServer {
@@ -89,13 +88,13 @@ impl WebServer {
         }
     }
 
-    /// Refuses a request, by its headers, of whoever may not ask.
+    /// Refuses a request, judged by its headers, if the caller may not ask.
     pub(crate) fn check_access(&self, headers: &HeaderMap) -> Result<(), Problem> {
         self.access.read().unwrap_or_else(PoisonError::into_inner).check_request(headers)
     }
 
-    /// The stores as they were at most so long ago: measuring them reads a sample of all memory, which pages that are open
-    /// at the same time share.
+    /// The stores, measured at most this long ago: measuring them reads a sample of all memory, which pages
+    /// open at the same time share.
     pub(crate) async fn stores_younger_than(&self, age: Duration) -> Result<Arc<[StoreRow]>, Problem> {
         let mut last = self.stores.lock().await;
         match &*last {

@@ -14,21 +14,21 @@ pub(crate) struct Route {
     pub(crate) answer: fn(Arc<WebServer>, Parameters) -> Answering,
 }
 
-/// What an answer is like.
+/// The schema of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AnswerSchema {
     Document(SchemaFile),
-    /// One of two, depending on whether another moment is asked about.
+    /// The first for now, the second if another moment is requested.
     NowOrThen(SchemaFile, SchemaFile),
     List(SchemaFile),
-    /// Server-sent events; each has such a document.
+    /// Server-sent events, each with such a document.
     Events(SchemaFile),
 }
 
 /// A file that flow records can be saved as.
 #[derive(Debug)]
 pub(crate) struct DownloadFormat {
-    /// Its name in `format`, and the ending of the file's.
+    /// Its name in `format`, and the extension of the file.
     pub(crate) name: &'static str,
     pub(crate) content_type: &'static str,
     /// Whether an agent can read it.
@@ -42,14 +42,14 @@ static DOWNLOADS: [DownloadFormat; 2] = [
 pub(crate) const CSV: &DownloadFormat = &DOWNLOADS[0];
 pub(crate) const PARQUET: &DownloadFormat = &DOWNLOADS[1];
 
-/// A JSON schema, by its name.
+/// A JSON schema with its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SchemaFile {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
 }
 
-/// One that a command has, too.
+/// A schema that a command uses, too.
 macro_rules! command_schema {
     ($name:literal) => {
         SchemaFile { name: $name, text: include_str!(concat!("../../../../docs/schemas/", $name, ".json")) }
@@ -383,7 +383,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 impl Route {
-    /// What it answers with besides JSON.
+    /// Its formats besides JSON.
     pub(crate) fn downloads(&self) -> &'static [DownloadFormat] {
         match self.parameters.iter().any(|parameter| parameter.name == "format") {
             true => &DOWNLOADS,
