@@ -4,7 +4,7 @@
 /// Elements `0..capacity` in insertion order.
 #[derive(Debug)]
 pub(crate) struct AgeList {
-    /// Index + 1 of the neighbour, 0 = none. Zeroed memory costs nothing until it is used.
+    /// Index + 1 of the neighbour; 0 = none. Zeroed memory costs nothing until it is used.
     prev: Vec<u32>,
     next: Vec<u32>,
     /// Insertion time plus one; 0 = not in the list.

@@ -105,7 +105,7 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         let reserved = parse(&[insert(&entry("sketch-reporter", "bit", 1))]);
         bench.engine.apply_changes(0, &reserved, &mut bench.out).unwrap();
         let before = bench.engine.installed_program().clone();
-        // A good one before and after it is not applied either.
+        // Valid changes before and after it are not applied either.
         let good = |ms: u64| insert(&with(entry("flush", "primitive", "append"), "/after_ms", ms));
         let all = [&[good(77)][..], &changes, &[good(78)]].concat();
         let result = bench.engine.apply_changes(0, &parse(&all), &mut bench.out).map_err(|e| e.to_string());

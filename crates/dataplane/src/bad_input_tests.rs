@@ -1,5 +1,4 @@
-//! Every reason for which a report is dropped, brought about by a report, among good ones that all
-//! get through.
+//! For every reason to drop a report, a report that is dropped for it, among good ones that all get through.
 
 use dta_proto::wire::dta::DtaBody;
 

@@ -65,7 +65,7 @@ fn with(mut program: Program, entries: impl IntoIterator<Item = DataPlaneEntry>)
     program
 }
 
-/// What is of no collector.
+/// The entries that belong to no collector.
 fn common() -> Program {
     let is_common = |entry: &&DataPlaneEntry| {
         matches!(entry, DataPlaneEntry::Service(_) | DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_))
@@ -82,7 +82,7 @@ fn bench(program: &Program) -> Bench {
     Bench::new(program, EngineLimits { name_reports: true, ..EngineLimits::default() })
 }
 
-/// The engine of a translator that has this collector alone: its entries, as those of the first one.
+/// The engine of a translator that has only this collector: its entries, as if it were the first one.
 fn alone(collector: u8) -> Bench {
     let first = |entry: DataPlaneEntry| match entry {
         DataPlaneEntry::QueuePair(pair) => {
@@ -114,7 +114,7 @@ fn reports(bench: &mut Bench, collector: u8) -> Vec<Vec<u8>> {
     bodies.into_iter().map(|(store, body)| bench.v1(7, id(store), body)).collect()
 }
 
-/// Reports for both collectors in turns.
+/// Reports for both collectors, alternating.
 fn mixed(bench: &mut Bench) -> Vec<Vec<u8>> {
     let (first, second) = (reports(bench, 0), reports(bench, 1));
     first.into_iter().zip(second).flat_map(|(a, b)| [a, b]).collect()
@@ -139,7 +139,7 @@ fn to(frames: &[Vec<u8>], destination: Ipv4Addr) -> Vec<Vec<u8>> {
     frames.iter().filter(goes).cloned().collect()
 }
 
-/// The frames of a collector, alone.
+/// The frames of a collector on its own.
 fn expected(collector: u8) -> Vec<Vec<u8>> {
     let mut bench = alone(collector);
     let reports = reports(&mut bench, collector);
@@ -157,7 +157,7 @@ fn each_store_is_written_by_the_queue_pairs_of_its_collector() {
     assert_eq!(to(&frames, SECOND), expected(1));
     assert_eq!(frames.len(), expected(0).len() + expected(1).len());
 
-    // What that means: queue pairs, keys and sequences of PSNs of its own.
+    // This means queue pairs, keys and sequences of PSNs of its own.
     let mut psns: BTreeMap<(IpAddr, u32), Vec<u32>> = BTreeMap::new();
     for frame in &frames {
         let received = Received::parse_packet(frame).unwrap();
@@ -389,8 +389,8 @@ fn the_session_of_one_collector_lets_nothing_go_that_is_of_another() {
 
 // --- Several collectors that share the keys of each store.
 
-/// The sample with every keyed store, and the sketch, shared by both collectors at this bucket: what is
-/// below it is at the first. Lists 4 and 5 are at the second.
+/// The sample with every keyed store, and the sketch, shared by both collectors at this bucket: lower buckets
+/// are at the first. Lists 4 and 5 are at the second.
 pub(super) fn shared(at: u8) -> Program {
     let mut program = with(common(), entries_of(0, Transport::Uc));
     for entry in entries_of(1, Transport::Uc) {
@@ -452,7 +452,7 @@ fn each_key_is_written_at_the_collector_of_its_bucket() {
         let mut bench = bench(&shared(at));
         let keys = keys(at);
         for (collector, keys) in keys.iter().enumerate() {
-            // No more than the limit of outstanding atomics.
+            // At most the limit of outstanding atomics.
             for key in keys.iter().take(8) {
                 let bodies = [
                     (KW, DtaBody::KeyWrite { redundancy: 0, key: *key, value: &[1; 12] }),
@@ -537,7 +537,7 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     ranges(&mut bench, &[(1, 0, 2)]);
     ranges(&mut bench, &[(0, 1, 1)]);
     assert_eq!(batch(&mut bench, 1), (0, of_list_1 + 2 * next));
-    // What it holds leaves before it does. The ring has four batches, and the first one was the second of them.
+    // What the list holds is sent before it moves. The ring has four batches, and the first one was the second of them.
     let report = bench.v1(7, AP, DtaBody::Append { list: 1, value: &[9; 8] });
     assert!(bench.ingest(0, &[report]).is_empty());
     ranges(&mut bench, &[(1, 0, 2)]);
@@ -548,7 +548,7 @@ fn a_list_goes_on_at_each_collector_where_it_was_there() {
     assert_eq!(batch(&mut bench, 1), (0, of_list_1));
 }
 
-/// Reports of each primitive for a key, of which the postcard is held.
+/// Reports of each primitive for a key; the postcard is held.
 fn of_key(bench: &mut Bench, key: Key) -> Vec<Vec<u8>> {
     vec![
         bench.v1(7, KW, DtaBody::KeyWrite { redundancy: 0, key, value: &[1; 12] }),

@@ -1,4 +1,4 @@
-//! What a primitive needs beside a report: the time, its store's place, and the outputs.
+//! What a primitive needs besides a report: the time, the place of its store, and the outputs.
 
 use super::counters::Reason;
 use super::egress::{Egress, StoreWrite};
@@ -6,7 +6,7 @@ use super::frame::EngineOutput;
 use super::losses::Origin;
 use super::regions::Regions;
 
-/// What a store's operations need to be sent.
+/// What sending a store's operations needs.
 pub(crate) struct Context<'a> {
     /// Time in nanoseconds.
     pub(crate) now: u64,
@@ -41,8 +41,8 @@ impl Context<'_> {
         if self.egress.has_pair_of(place) { Ok(place) } else { Err(Reason::NoQueuePair) }
     }
 
-    /// Sends copies of one payload to the region at a place, copy n to `offset_of(n)`. It carries the reports
-    /// of `origins`. Without a place they count as lost.
+    /// Sends copies of one payload, which carries the reports of `origins`, to the region at a place: copy n
+    /// to `offset_of(n)`. Without a place, they count as lost.
     #[inline]
     pub(crate) fn write_copies(
         &mut self,
@@ -55,8 +55,8 @@ impl Context<'_> {
         self.egress.write_copies(self.now, place, write, offset_of, origins, self.out);
     }
 
-    /// Sends copies of one payload to the regions with the keys of this hash: copy n to the `replica_of(n)`-th, at
-    /// `offset_of(n)`. Those without a queue pair count as lost operations.
+    /// Sends copies of one payload to the regions with the keys of this hash: copy n to the
+    /// `replica_of(n)`-th, at `offset_of(n)`. Copies without a queue pair count as lost operations.
     #[inline]
     pub(crate) fn write_replicas(
         &mut self,

@@ -122,7 +122,7 @@ impl EngineCounters {
         sum
     }
 
-    /// What does not add up; `None` when every report is accounted for exactly once.
+    /// Says what does not add up; `None` when every report is accounted for exactly once.
     pub fn find_imbalance(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let discarded: u64 = self.discarded.iter().sum();

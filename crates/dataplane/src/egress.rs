@@ -47,33 +47,33 @@ pub(crate) struct ActiveQueuePair {
     idle: Option<IdleFrames>,
 }
 
-/// A store's former region, for operations sent to it.
+/// A store's former region, kept for the operations already sent to it.
 struct Former {
     place: usize,
     /// The store as it was then.
     store: Store,
     frames: Option<StoreFrames>,
-    /// The requester's number after the last of these operations.
+    /// The requester's operation number after the last of these operations.
     behind: u64,
 }
 
-/// Operations for a former region have, in place of their store, the region's place in the table plus this.
-/// Stores have lower places.
+/// An operation for a former region has, instead of a store's place, the region's place in the table plus
+/// this. Stores have lower places.
 const FORMER: usize = 1 << 16;
 
 /// Everything downstream of the primitives.
 pub(crate) struct Egress {
     /// By their places ([`pair_place`]).
     pairs: Vec<Option<ActiveQueuePair>>,
-    /// Counters of removed queue pairs, by their places: the next one continues them.
+    /// Counters of removed queue pairs, by their places; the next queue pair at a place continues them.
     counted: Vec<RequesterCounters>,
     stores: Vec<Option<StoreFrames>>,
-    /// Each keeps its place as long as it is needed.
+    /// A former region keeps its place as long as it is needed.
     former: Vec<Option<Former>>,
     pub(crate) counters: EngineCounters,
     pub(crate) origins: Origins,
     losses: LossTracker,
-    /// Whether frames name all their reports for the ledger.
+    /// Whether frames name all their reports, for the ledger.
     pub(crate) name_reports: bool,
     next_group: u32,
     timing: Timing,
@@ -201,14 +201,14 @@ impl Egress {
         }
     }
 
-    /// Operations for which the queue pair of the region at a place has room; without limit if it is missing, for then they
-    /// are lost whatever their number.
+    /// How many operations the queue pair of the region at a place has room for; unlimited if there is none,
+    /// since they are lost anyway.
     pub(crate) fn headroom_of(&self, store: usize) -> usize {
         let pair = self.queue_pair(self.pair_place_of(store));
         pair.map_or(usize::MAX, |pair| pair.requester.queue_headroom())
     }
 
-    #[inline(always)] // on the path of every report: the closure has to melt into it
+    #[inline(always)] // on the path of every report: the closure must be inlined too
     fn with_requester(
         &mut self,
         place: u8,
@@ -280,7 +280,7 @@ impl Egress {
         }
     }
 
-    /// Counts a write, and describes what its frames carry, but for their queue pair.
+    /// Counts a write, and describes what its frames carry, except for their queue pair.
     #[inline]
     fn begin_write(&mut self, write: &StoreWrite<'_>, origins: impl Iterator<Item = Origin>) -> FrameMeta {
         let StoreWrite { copies, primitive, reports, .. } = *write;
@@ -305,8 +305,8 @@ impl Egress {
         }
     }
 
-    /// Whether operations on the region at a place use UC, so that nothing acknowledges them. Not in
-    /// reference mode: a switch keeps nothing either.
+    /// Whether operations on the region at a place use UC, so that nothing acknowledges them. Always false in
+    /// reference mode, since a switch does not keep sent batches either.
     pub(crate) fn keeps_nothing(&self, place: usize) -> bool {
         let pair = self.queue_pair(self.pair_place_of(place));
         !self.reference && pair.is_some_and(|pair| pair.entry.transport == Transport::Uc)
@@ -326,8 +326,8 @@ impl Egress {
         self.post_operation(now, target, action, payload, &meta, out);
     }
 
-    /// Sends elements to a store, copy n of the one with hash h to `offset_of(h, n)`, as [`Egress::write_copies`]
-    /// would one by one without naming reports.
+    /// Sends elements to a store, copy n of the one with hash h to `offset_of(h, n)`, as calling
+    /// [`Egress::write_copies`] for each would, but without naming reports.
     #[inline]
     pub(crate) fn write_elements(
         &mut self,
@@ -409,7 +409,7 @@ impl Egress {
         }
     }
 
-    /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.
+    /// Whether losing a frame means losing its reports. On RC it does not, because the frame is sent again.
     pub(crate) fn leaves_once(&self, meta: &FrameMeta) -> bool {
         let uc = |pair: &ActiveQueuePair| pair.entry.transport == Transport::Uc;
         meta.primitive.is_some() && self.queue_pair(meta.pair).is_some_and(uc)
@@ -422,7 +422,7 @@ impl Egress {
         self.counters.count_lost(LossCause::Injected, primitive, reports);
     }
 
-    /// Counts a work request on UC that did not become a frame as lost. On RC it is kept here until it is acknowledged.
+    /// Counts a UC work request that did not become a frame as lost. On RC, the operation is kept here until it is acknowledged.
     pub(crate) fn lose_request(&mut self, meta: &FrameMeta, cause: LossCause, out: &mut EngineOutput) {
         let Some(primitive) = meta.primitive.filter(|_| self.leaves_once(meta)) else { return };
         let reports = self.losses.record_lost_frame(meta, &self.origins);
@@ -498,7 +498,7 @@ impl Egress {
         self.former.iter().flatten().filter(|former| is_needed(&self.pairs, former)).count()
     }
 
-    /// Redirects what was sent to former regions on the queue pair at this place to the current ones.
+    /// Redirects what was sent to former regions on the queue pair at this place to the current regions.
     fn leave_former(&mut self, pair: u8) {
         let Some(Some(by)) = self.pairs.get_mut(usize::from(pair)) else { return };
         for (n, place) in self.former.iter_mut().enumerate() {

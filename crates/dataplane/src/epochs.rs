@@ -1,19 +1,19 @@
 //! Which epochs of a sketch are accepted: those in the ring, and the next ones.
 //!
 //! Late reports are normal, so only epochs older than the ring are rejected. Wrong reports happen too: one
-//! naming an epoch far ahead would make all correct ones old. So a single report moves nothing. Up to a ring
-//! ahead it is merged, and the newest epoch moves when others soon confirm it. Further ahead it is rejected
-//! until several agree: reporters that were away for long, or restarted with another count.
+//! naming an epoch far ahead would make all correct ones old. So no single report moves the newest epoch. A
+//! report up to a ring ahead is merged, and the newest epoch moves once others confirm it. One further ahead
+//! is rejected until several agree: their reporters were away for long, or restarted with another count.
 
 use super::counters::Reason;
 
 /// Consecutive reports of one reporter that count as much as those of two reporters.
 const CONFIRM: u32 = 64;
-/// Weight of a report ahead against one that is not, and the weight that moves the newest epoch: two in a
-/// row, or more than every third.
+/// Weight of a report ahead, where one that is not takes 1 away; and the weight that moves the newest epoch:
+/// two reports ahead in a row, or more than one in three.
 const WEIGHT: u32 = 2;
 const MOVES: u32 = 3;
-/// Consecutive reports that are too old before they are believed: the newest epoch was wrong, or the
+/// Consecutive reports that are too old after which they are believed: the newest epoch was wrong, or the
 /// reporters restarted their count.
 const STRANGERS: u32 = 1024;
 
@@ -22,7 +22,7 @@ pub(crate) struct EpochWindow {
     newest: Option<u32>,
     /// Whether only a single report, the first, supports it.
     alone: bool,
-    /// The lowest epoch that recent reports ahead named, and their weight.
+    /// The lowest epoch that recent reports ahead of the newest named, and their weight.
     step: u32,
     weight: u32,
     /// The last rejected epoch, if nothing was accepted since.

@@ -11,7 +11,7 @@ use super::requester::{Departure, OperationEffect, Verb};
 use dta_proto::program::{ProgramQueuePair, Store, Transport};
 
 const BATCH: usize = 128;
-/// Packet size until a longer one comes: a frame of 128 bytes of payload has 192.
+/// Packet size until a longer packet comes; a frame with a payload of 128 bytes has 192.
 const PACKET: usize = 240;
 
 /// Finished packets from the IP header, in as many batches as needed. A link can send each batch as is.
@@ -22,7 +22,7 @@ const PACKET: usize = 240;
 /// Slots have the length of the longest packet so far.
 #[derive(Debug)]
 pub struct PacketBatches {
-    /// The first to `current` are in use, all but that one full.
+    /// The batches up to `current` are in use, and all before it are full.
     batches: Vec<PacketBatch>,
     current: usize,
     /// Number of the next packet.
@@ -57,7 +57,7 @@ impl PacketBatches {
         &self.batches[..=self.current]
     }
 
-    /// The same, to send, which empties them; [`PacketBatches::clear`] must follow.
+    /// The same batches for sending, which empties them; [`PacketBatches::clear`] must follow.
     #[inline]
     pub fn batches_mut(&mut self) -> &mut [PacketBatch] {
         &mut self.batches[..=self.current]
@@ -82,7 +82,7 @@ impl PacketBatches {
         self.batches[self.current].add_datagram(len, addresses, number)
     }
 
-    /// Goes on in a batch that has room for a packet of `len` bytes.
+    /// Moves on to a batch that has room for a packet of `len` bytes.
     #[cold]
     fn next_batch(&mut self, len: usize) {
         self.packet_len = self.packet_len.max(len);
@@ -101,7 +101,7 @@ impl PacketBatches {
 pub struct WorkRequest {
     /// Place of its queue pair ([`crate::place_for_pair`]).
     pub pair: u8,
-    /// The PSN that its packet has on RC: those of one queue pair are consecutive until it is replaced.
+    /// The PSN of its packet on RC; PSNs of one queue pair are consecutive until it is replaced.
     pub psn: Psn,
     /// Whether its completion has to be reported.
     pub ack_request: bool,
@@ -109,7 +109,7 @@ pub struct WorkRequest {
     /// Address in the collector's region.
     pub address: u64,
     pub rkey: u32,
-    /// Where its payload ends among those of all.
+    /// Where its payload ends within the payloads of all requests.
     payload_end: u32,
 }
 
@@ -129,7 +129,7 @@ impl WorkRequests {
         self.list.is_empty()
     }
 
-    /// Each with its payload, which is empty for what writes none.
+    /// Each request with its payload, which is empty if it writes none.
     pub fn iter(&self) -> impl Iterator<Item = (&WorkRequest, &[u8])> {
         let mut start = 0;
         self.list.iter().map(move |request| {
@@ -139,7 +139,7 @@ impl WorkRequests {
         })
     }
 
-    /// Removes all; keeps the memory.
+    /// Removes all requests; keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.payloads.clear();
@@ -151,7 +151,7 @@ impl WorkRequests {
     }
 }
 
-/// Everything that leaves the data plane at once. Links send these batches without copying.
+/// Everything that leaves the data plane in one step. Links send these batches without copying.
 #[derive(Debug, Default)]
 pub struct EngineOutput {
     /// RoCEv2 packets for the collector's NIC, in order of departure.

@@ -194,12 +194,12 @@ fn a_reporter_whose_socket_was_forged_recovers_within_a_window() {
     }
     println!("{figures:?}");
     assert!(figures.iter().all(|(_, _, recovery)| *recovery <= 1023), "{figures:?}");
-    // Those that silence it do so while they go on, or this shows nothing.
+    // The attacks that silence it do so while they go on, or this test shows nothing.
     assert!(figures.iter().any(|(_, dropped, _)| *dropped > 10_000), "{figures:?}");
     assert!(figures.iter().any(|(_, _, recovery)| *recovery == 1023), "{figures:?}");
 }
 
-/// After how many of a reporter's next reports all are accepted whose sequences nobody else `used`.
+/// How many of a reporter's next reports it takes until all whose sequences nobody else `used` are accepted.
 fn recovery(bench: &mut Bench, first: u32, used: &HashSet<u32>) -> u32 {
     let mut last_dropped = None;
     for n in 0..10_000 {
@@ -216,10 +216,10 @@ fn invented_ids_shut_nobody_out() {
     for id in 0..4096 {
         assert!(taken(&mut bench, 0, report(ELSEWHERE, id, 77, VALUE)));
     }
-    // Reporters that were never heard, and one whose id was invented before.
+    // Reporters that were never heard, and one whose id was forged before.
     for id in [5000, 5001, 65_535, 12] {
         for n in 0..2000 {
-            // The sequence that was invented counts as seen.
+            // The forged sequence counts as seen.
             let expected = (id, n) != (12, 77);
             assert_eq!(taken(&mut bench, 1, report(HERE, id, n, VALUE)), expected, "report {n} of {id}");
         }

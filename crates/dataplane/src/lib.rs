@@ -1,9 +1,9 @@
 //! The software data plane: reports in, RoCEv2 frames (or work requests for an RDMA device) and NACKs out.
 //!
 //! [`Engine`] is pure: no socket, no clock, no thread; time is an argument (nanoseconds from any
-//! fixed point). A batch of datagrams goes in, finished IPv4 packets come out in an [`EngineOutput`] that
-//! is used again and again. Nothing is allocated per report. Reports that another source has parsed
-//! and admitted go in by [`Engine::execute_unnumbered`]; `dta-telemetry` makes such reports of INT and flow records.
+//! fixed point). A batch of datagrams goes in, and finished IPv4 packets come out in an [`EngineOutput`] that
+//! is reused. Nothing is allocated per report. Reports that another source has parsed and admitted go in
+//! through [`Engine::execute_unnumbered`]; `dta-telemetry` makes such reports from INT and flow records.
 
 mod age;
 #[cfg(test)]

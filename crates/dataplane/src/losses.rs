@@ -1,8 +1,8 @@
 //! Which reports are lost with a frame.
 //!
-//! Every frame has a [`FrameMeta`]. A report with copies is lost when all its copies are; an increment is
-//! lost at a collector when any of its copies there is, since a query takes the minimum, and lost when it is at all
-//! collectors that have the key. Increments of several reports may share a frame, so their frames name their reports one by one in the [`Origins`] ring.
+//! Every frame has a [`FrameMeta`]. A report with copies is lost when all its copies are. An increment is lost at a collector when any
+//! of its copies there is, since a query takes the minimum, and lost altogether when it is lost at all collectors that have the key.
+//! Increments of several reports may share a frame, so such frames name their reports one by one in the [`Origins`] ring.
 
 use std::collections::HashMap;
 
@@ -28,9 +28,9 @@ pub struct FrameMeta {
     pub primitive: Option<Primitive>,
     /// Place of its queue pair, among those of all collectors.
     pub pair: u8,
-    /// Copy number, from 0; of increments, those for a second collector follow those for the first.
+    /// Copy number, from 0; for increments, copies for a second collector follow those for the first.
     pub copy: u8,
-    /// Number of copies with the same reports; of increments, at one collector.
+    /// Number of copies with the same reports; for increments, at one collector.
     pub copies: u8,
     /// Collectors to which an increment goes; 1 for other primitives.
     pub replicas: u8,
@@ -38,7 +38,7 @@ pub struct FrameMeta {
     pub reports: u16,
     /// Number that all copies of the same reports share.
     pub group: u32,
-    /// First of its `origins` in the ring.
+    /// Position in the ring of the first of its `origins`.
     pub first_origin: u64,
     /// How many of its reports are in the ring: all or none.
     pub origins: u16,
@@ -72,7 +72,7 @@ impl Origins {
         Origins { ring: vec![Origin::default(); capacity], next: 0 }
     }
 
-    /// Position that the next [`Origins::push`] gets.
+    /// Position of the next origin pushed.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -106,7 +106,7 @@ pub struct LossTracker {
 }
 
 impl LossTracker {
-    /// How many more reports are lost now that this frame is.
+    /// Returns how many more reports are lost now that this frame is.
     pub fn record_lost_frame(&mut self, meta: &FrameMeta, origins: &Origins) -> u64 {
         match meta.primitive {
             None => 0,
@@ -126,8 +126,8 @@ impl LossTracker {
                     self.increments.swap(0, 1);
                     self.increments[0].clear();
                 }
-                // Reports that the ring has wrapped past cannot be told apart. The first copy stands for
-                // them.
+                // Reports that the ring has wrapped past cannot be told apart, so they are counted once, with
+                // the first copy.
                 let nameless = u64::from(meta.origins) - named;
                 if meta.copy == 0 { lost + nameless } else { lost }
             }

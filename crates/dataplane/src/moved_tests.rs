@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 /// Later than any answer is waited for.
 const LATE: u64 = 100 * MS;
 
-/// A frame as far as these tests look: queue pair, PSN, address, key.
+/// The parts of a frame that these tests compare: queue pair, PSN, address, key.
 type Frame = (u32, Psn, u64, u32);
 
 fn frame(bytes: &[u8]) -> Frame {
@@ -174,7 +174,7 @@ fn the_copies_of_a_report_go_to_one_region_even_if_some_wait_for_room() {
     assert_eq!(w.bench.engine.former_regions(), 1);
     w.acknowledge(4, rest[0]);
     assert_eq!(w.bench.engine.former_regions(), 0);
-    // On another queue pair it goes to the region of now with the others, as what has left does.
+    // On another queue pair it goes to the current region with the others, as do operations that have left.
     let mut w = World::new();
     split(&mut w);
     let mut want = w.bench.engine.installed_program().clone();
@@ -312,7 +312,7 @@ fn batches_that_a_killed_collector_may_not_have_had_leave_again() {
         let packets: Vec<_> = (0..entries).map(|n| entry(bench, n)).collect();
         bench.ingest(0, &packets)
     };
-    // What a batch says beside the queue pair and its PSN.
+    // What a batch contains besides the queue pair and its PSN.
     let said = |frame: &Vec<u8>| {
         let roce = Received::parse_packet(frame).unwrap().roce;
         (roce.base_header().dest_qp, roce.rdma_header().map(|r| (r.va, r.rkey)), roce.payload().to_vec())

@@ -81,7 +81,7 @@ fn place_of(operation: u32) -> (usize, u64, &'static [u8]) {
     (operation as usize % 3, u64::from(operation) * 8, &PAYLOAD[..operation as usize % 129])
 }
 
-/// The responder: executes in PSN order alone, one NAK per gap, then silence until the expected PSN comes.
+/// The responder: executes only in PSN order; sends one NAK per gap, then nothing until the expected PSN comes.
 struct Responder {
     expected: Psn,
     nak_sent: bool,
@@ -391,7 +391,7 @@ fn meta(operation: u32) -> FrameMeta {
     }
 }
 
-/// `n` times nothing, then `fates`, then nothing for long.
+/// `n` packets that arrive, then `fates`, then many more that arrive.
 fn after(n: usize, fates: &[u8]) -> Vec<u8> {
     [vec![0; n], fates.to_vec(), vec![0; 10_000]].concat()
 }
@@ -825,7 +825,7 @@ fn what_is_out_at_the_end_is_lost_or_unknown() {
     );
 }
 
-/// What happens to packets: of twenty, so many are dropped, sent twice, and reordered.
+/// What happens to packets: how many of twenty are dropped, sent twice, and reordered.
 fn fates((drop, dup, reorder): (u32, u32, u32)) -> impl Strategy<Value = Vec<u8>> {
     let options = prop_oneof![
         20 - drop - dup - reorder => Just(0u8),

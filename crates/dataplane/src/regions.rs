@@ -1,5 +1,5 @@
-//! Where the parts of one store are: each collector that shares it has its own region, found by the bucket of
-//! a key or by the collector of a list. A key may have replicas: regions of several collectors, in order; of counters, by lane.
+//! Where the parts of one store are: each collector that shares it has its own region, found by the bucket of a key or by the
+//! collector of a list. A key may have replicas: regions of several collectors, in order (for counters, by lane).
 
 use dta_proto::buckets::{self, Copies};
 
@@ -32,7 +32,7 @@ impl Regions {
         (place != NOWHERE).then_some(usize::from(place))
     }
 
-    /// How many collectors have each key; of counters that two collectors count, lanes.
+    /// How many collectors have each key; for counters that two collectors count, the number of lanes.
     #[inline]
     pub(crate) fn replica_count(&self) -> usize {
         1 + self.further.len()

@@ -121,7 +121,7 @@ proptest! {
             let mut left = due(&whole, id, &Key(key), copies);
             let all = left.len();
             left.retain(|(collector, ..)| *collector != gone);
-            // Of counters, whether another collector is to have a key does not show without its region.
+            // For counters, it is not known without its region whether another collector should have a key.
             lost += if id == KI && is_unknown { 0 } else { (all - left.len()) as u64 };
             let sent = sorted(&bench.ingest(0, &[report]));
             prop_assert_eq!(sent, left);

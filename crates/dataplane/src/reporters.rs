@@ -9,7 +9,7 @@ use super::sequences::{SequenceArrival, Sequences};
 
 /// A reporter not heard for this long (nanoseconds) is evicted for a new one if no other place is free.
 const IDLE: u64 = 30_000_000_000;
-/// Most reporters examined to find an idle one.
+/// How many reporters to examine at most to find an idle one.
 const LOOKED_AT: usize = 8;
 
 /// An address and port in one number: the per-report path compares it and rarely needs its parts.
@@ -35,7 +35,7 @@ impl PackedSocketAddr {
         SocketAddrV4::new(self.ip_address(), self.0 as u16)
     }
 
-    /// Both as one number, for [`PackedSocketAddr::from_bits`].
+    /// Address and port as one number, for [`PackedSocketAddr::from_bits`].
     pub(crate) fn to_bits(self) -> u64 {
         self.0
     }
@@ -49,7 +49,7 @@ dta_proto::published_counters! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ReporterCounters {
         pub received: u64 = names::RECEIVED,
-        /// Also those between what was heard of it before and its first report here.
+        /// Includes those between what was heard of the reporter earlier and its first report here.
         pub gaps: u64 = names::GAPS,
         /// Reordered or retransmitted.
         pub gaps_filled: u64 = names::GAPS_FILLED,
@@ -65,10 +65,10 @@ dta_proto::published_counters! {
 pub struct ReporterStatus {
     pub id: u16,
     pub counters: ReporterCounters,
-    /// The newest of its sequences heard.
+    /// The newest sequence heard.
     pub newest: u32,
-    /// How many reporters had been evicted when it got its place: a returning id counts from 0, and this
-    /// shows it.
+    /// How many reporters had been evicted when it got its place: the counters of an id that returns start
+    /// from 0, and this reveals it.
     pub since: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct Reporters {
     evictions: u64,
     /// Evictions of reporters that were heard once.
     unconfirmed_evictions: u64,
-    /// Times that a reporter restarted, or may have done so unnoticed.
+    /// How often a reporter restarted, or may have done so unnoticed.
     restarts: u32,
     /// Whether the rules of a switch apply.
     reference: bool,
@@ -162,9 +162,9 @@ impl Reporters {
         }
     }
 
-    /// Sets how far an earlier run of this translator had heard a reporter: anything between that and its
-    /// first sequence here is missing. It is not requested, because the earlier run may have taken some of it
-    /// without being able to record it.
+    /// Sets how far an earlier run of this translator had heard a reporter: anything between that and the
+    /// reporter's first sequence here is missing. It is not requested, because the earlier run may have
+    /// accepted some of it without being able to record it.
     pub(crate) fn heard_earlier(&mut self, id: u16, newest: u32) {
         match self.index[usize::from(id)] {
             0 => self.earlier[usize::from(id)] = Some(newest),

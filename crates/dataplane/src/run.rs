@@ -1,7 +1,7 @@
 //! Runs: consecutive key-writes that become frames together.
 //!
 //! Most reports are key-writes of 12 bytes, and those of a batch go to one store. What they share is looked
-//! up once for all: the store, its queue pair and frames, the counters.
+//! up once for all of them: the store, its queue pair and frames, the counters.
 
 use dta_proto::key::Key;
 
@@ -18,7 +18,7 @@ pub(crate) enum DropEvidence<'a> {
 }
 
 pub(crate) struct KeyWriteRun<'a> {
-    /// Id of the store, and requested copies; stale when there are no reports.
+    /// Id of the store, and requested copies; meaningless when there are no reports.
     of: (u16, u8),
     len: usize,
     keys: [Key; MOST],

@@ -1,4 +1,4 @@
-//! The key-writes of a batch become together what each becomes on its own.
+//! Key-writes of a batch become the same operations together as each does on its own.
 
 use dta_proto::program::{DataPlaneEntry, EntryKey, Program, Purpose, Store, Transport};
 use dta_proto::wire::dta::DtaBody;
@@ -15,7 +15,7 @@ use dta_proto::buckets::Buckets;
 /// A report: its store, what it says, and whether it asks to wake a reader.
 type TestReport = (u16, DtaBody<'static>, bool);
 
-/// One report of many kinds; more than half are such that runs accept them.
+/// A report of one of many kinds, more than half of which can join a run.
 fn report((kind, key, redundancy): (u8, u32, u8)) -> TestReport {
     let key = numbered(key);
     let write = |value: &'static [u8]| DtaBody::KeyWrite { redundancy, key, value };

@@ -1,8 +1,8 @@
-//! List batches sent on UC, kept for a while: after a collector restart nobody knows which of the last ones
+//! List batches sent on UC, kept for a while: after a collector restart, nobody knows which of the last ones
 //! arrived.
 
 const BATCHES: usize = 4096;
-/// Nanoseconds for which a batch is kept.
+/// How long a batch is kept, in nanoseconds.
 const FOR: u64 = 60_000_000_000;
 
 /// The last batches of one store, in a ring.
@@ -57,7 +57,7 @@ impl SentBatches {
     }
 
     pub(crate) fn forget_batches(&mut self, is_over: impl Fn(&SentBatch) -> bool) {
-        // No collector has this number.
+        // Frees the batch: no collector has this number.
         let over = self.batches.iter_mut().filter(|batch| is_over(batch));
         over.for_each(|batch| batch.collector = u8::MAX);
     }

@@ -8,14 +8,14 @@ use super::budget::{Budget, Rate};
 use super::reporters::{Admission, Missing, PackedSocketAddr, ReporterCounters};
 use super::window::{HALF, SequenceWindow, Verdict, WINDOW};
 
-/// Reports behind the window in a row from its own socket, without any inside, after which the window is
-/// placed anew: the reporter counts from elsewhere, and none of its reports that said so arrived. More than
-/// one NACK can ask for, so that an answer that comes late does not look like this.
+/// After this many reports in a row from the reporter's own socket that are behind the window, the window
+/// moves to them: the reporter counts from elsewhere, and none of its reports that said so arrived. It is
+/// more than one NACK can ask for, so that a late answer does not look like this.
 const STRANGERS: u32 = WINDOW;
 /// The second report agrees with the first if it is at most this far ahead of it.
 const AGREE: u32 = 256;
-/// A jump from a new socket goes on with the same count if it is at most this long; otherwise the reporter
-/// has restarted.
+/// A jump from a new socket continues the same count if it is at most this long; otherwise the reporter has
+/// restarted.
 const SAME_COUNT: u32 = 1 << 16;
 /// Limit of NACKs for one reporter.
 const NACKS: Rate = Rate::per_second(10_000, 10_000);
@@ -38,7 +38,7 @@ pub(crate) struct Sequences {
     pub(crate) last_heard: u64,
     /// Whether a second report agreed with the first.
     pub(crate) confirmed: bool,
-    /// Where the report came from that moved the window last.
+    /// Source of the report that moved the window last.
     source: PackedSocketAddr,
     /// The next sequence, if only the window need be checked; else [`UNEXPECTED`].
     expected: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Sequences {
     strangers: u32,
     /// Whether it is known to have restarted since, or at, its first report.
     began_anew: bool,
-    /// How far it was heard before its first report here, until a second one agrees.
+    /// How far it was heard before its first report here, until a second report agrees.
     earlier: Option<u32>,
     nacks: Budget,
 }
@@ -70,7 +70,7 @@ impl Candidate {
 }
 
 impl Sequences {
-    /// For a reporter heard for the first time: this report is accepted.
+    /// For a reporter heard for the first time, whose report is accepted.
     pub(crate) fn new(now: u64, first: &SequenceArrival, earlier: Option<u32>) -> Self {
         Sequences {
             counters: ReporterCounters { received: 1, ..Default::default() },
@@ -212,8 +212,8 @@ impl Sequences {
         }
     }
 
-    /// Whether a report that says that its reporter has restarted is of another run than the window's: those
-    /// of the same run are in the window, and a new process has a socket of its own.
+    /// Whether a report that announces a restart belongs to another run than the window's: reports of the
+    /// same run are in the window, and a new process has a socket of its own.
     fn begins_run(&self, arrival: &SequenceArrival) -> bool {
         let ahead = arrival.sequence.wrapping_sub(self.window.newest_sequence());
         let repeats = self.is_from_source(arrival.source) && self.window.is_near(arrival.sequence);
@@ -295,7 +295,7 @@ impl Sequences {
     }
 
     /// Requests the last of `missing` sequences before a report, if they are retransmittable and the budget
-    /// allows it; what is older than the window would not be accepted if it came again. Whether each of them is
+    /// allows it; anything older than the window would not be accepted if resent. Whether each of them is
     /// retransmittable is unknown: the report that revealed the gap stands for all.
     fn request_missing(&mut self, now: u64, arrival: &SequenceArrival, missing: u32) -> Admission {
         let count = missing.min(WINDOW - 1);

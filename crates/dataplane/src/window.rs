@@ -29,7 +29,7 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct SequenceWindow {
     newest: u32,
-    /// What came after this and has not arrived was counted missing.
+    /// Sequences after this that have not arrived were counted missing.
     first: u32,
     /// Bit `s mod 1024` says whether sequence `s` of the window was seen.
     seen: [u64; WORDS],
@@ -43,8 +43,8 @@ impl SequenceWindow {
         window
     }
 
-    /// Counts everything between `earlier` and the first sequence seen as missing, and returns how many that
-    /// is; 0 if `earlier` is not before it.
+    /// Counts everything between `earlier` and the first sequence seen as missing, and returns the number; 0
+    /// if `earlier` is not before it.
     pub fn missing_since(&mut self, earlier: u32) -> u32 {
         let ahead = self.first.wrapping_sub(earlier);
         if ahead == 0 || ahead >= HALF {

@@ -64,8 +64,8 @@ pub(super) fn execute_unnumbered_among<'a>(
 ) {
     let mut lost = Vec::new();
     let own = reports.into_iter().filter(|(store, body)| {
-        // What has one writer. Keys are executed here: copies of a value replace each other, and increments are added up, whoever
-        // writes them.
+        // Lists and postcards have one writer. Keys are written here: copies of a value replace each other,
+        // and increments add up, whichever worker writes them.
         let single = matches!(body, DtaBody::Append { .. } | DtaBody::Postcard { .. });
         let Some(worker) = crew.executor_of(body).filter(|_| single) else { return true };
         let mut bytes = [0; MAX_REPORT_LEN];
@@ -102,7 +102,7 @@ fn ingest_one_among<'a>(
             return Err(reason);
         }
     };
-    // Where the compiler knows the primitive, the report is never materialised: as in `ingest_one`.
+    // As in `ingest_one`: where the compiler knows the primitive, the report is never materialised.
     if !DtaReport::has_v1_prefix(Primitive::KeyWrite, payload) {
         send_run(engine, run, out);
         return ingest_other_among(engine, payload, (source, destination), crew, out);
@@ -148,7 +148,7 @@ fn count_unparsed(engine: &mut Engine, error: wire::Error) -> Reason {
     reason_of(error)
 }
 
-/// As [`judge_among`], if another worker may have to judge.
+/// As [`judge_among`], but hands the report over if another worker has to judge it.
 #[inline(always)] // on the path of every report
 fn keep_among(
     engine: &mut Engine,
@@ -167,8 +167,8 @@ fn keep_among(
     judge_among(engine, report, payload, (source, destination), crew, out)
 }
 
-/// Judges and counts a report of a reporter whose window is here. Returns its store and the number of
-/// reporter restarts if this worker must execute it; otherwise it is handed over.
+/// Judges and counts a report whose reporter's window is here. Returns its store and the number of reporter
+/// restarts if this worker must execute it; otherwise hands it over.
 #[inline(always)] // on the path of every report
 fn judge_among(
     engine: &mut Engine,

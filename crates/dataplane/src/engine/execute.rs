@@ -20,11 +20,11 @@ pub(crate) struct Admitted<'a> {
     pub(crate) reporter: u16,
     /// Its sequence number among the reporter's reports.
     pub(crate) sequence: u32,
-    /// Whether `sequence` counts modulo 2^32 and is unique per report. It then tells a postcard that comes
-    /// after its path was sent from one of a new path.
+    /// Whether `sequence` counts modulo 2^32 and is unique per report. If so, it tells a postcard that
+    /// arrives after its path was sent from one of a new path.
     pub(crate) numbered: bool,
-    /// Whether it asks to wake a reader now. For stores that wake no reader (all but lists marked `notify`)
-    /// it is executed as usual, and counted.
+    /// Whether it asks to wake a reader now. For stores that wake no reader (all but lists marked `notify`),
+    /// it is executed as usual and the request is counted.
     pub(crate) immediate: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn execute_one(
     Ok(())
 }
 
-/// Sends what was held only for the length of a batch, and what queue pairs have room for.
+/// Sends what was held only until the end of the batch, and what queue pairs have room for.
 #[inline]
 pub(super) fn end_batch(engine: &mut Engine, out: &mut EngineOutput) {
     engine.increments.send(engine.clock, &mut engine.egress, out);

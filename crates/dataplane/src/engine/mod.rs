@@ -1,5 +1,5 @@
-//! The engine: what the program holds, and the path of a report through it. [`Engine`] is here; each task's steps are functions
-//! on it in a file of their own.
+//! The engine: what the program holds, and the path of a report through it. [`Engine`] is here; the steps of
+//! each task are functions on it in a separate file.
 //!
 //! | task | file |
 //! |---|---|
@@ -50,22 +50,22 @@ pub use status::QueuePairStatus;
 /// Limits of the engine. Memory is allocated when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Most version-1 reporters with windows, and most version-0 sources.
+    /// Maximum of version-1 reporters with windows, and of version-0 sources.
     pub reporters: usize,
-    /// Most NACKs per second for one version-0 source; 0 = none. The sender of a version-0 report is not
-    /// verified, and one report causes up to 32 NACKs.
+    /// Maximum of NACKs per second for one version-0 source; 0 = none. The sender of a version-0 report is
+    /// not verified, and one report causes up to 32 NACKs.
     pub version0_nacks: u32,
     /// Rows in the cache of each postcarding store.
     pub postcard_rows: usize,
-    /// Most columns with state in a sketch-merge store, over all epochs.
+    /// Maximum of columns with state in a sketch-merge store, over all epochs.
     pub sketch_columns: u64,
     /// Times and limits of RC queue pairs.
     pub rc: Timing,
     /// Whether to keep the origins of reports until the fate of their frames is known, for the
     /// ledger.
     pub name_reports: bool,
-    /// Whether operations leave as [work requests](EngineOutput::requests) for an RDMA device, which makes frames of them
-    /// and retransmits; [`Engine::handle_completions`] takes what became of them.
+    /// Whether operations leave as [work requests](EngineOutput::requests) for an RDMA device, which builds
+    /// the frames and retransmits them; [`Engine::handle_completions`] takes the outcomes.
     pub posts: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Engine {
     reporters: Reporters,
     reporters0: Version0Reporters,
     increments: Increments,
-    /// Whether it is restricted to what a switch does: `docs/reference-mode.md`.
+    /// Whether the engine is restricted to what a switch does: `docs/reference-mode.md`.
     reference: bool,
     serial: u32,
     service: (Ipv4Addr, u16),
@@ -126,8 +126,8 @@ impl Engine {
         }
     }
 
-    /// Sets how far an earlier run of this translator had heard its reporters (id and newest sequence): what
-    /// is between that and a reporter's first report here counts as missing.
+    /// Sets the newest sequence that an earlier run of this translator heard from each reporter (by id).
+    /// Sequences between it and the reporter's first report here count as missing.
     pub fn heard_earlier(&mut self, reporters: &[(u16, u32)]) {
         for &(id, newest) in reporters {
             self.reporters.heard_earlier(id, newest);
@@ -152,7 +152,7 @@ impl Engine {
         self.egress.end_queue_pairs(out);
     }
 
-    /// Whether the loss of a frame means the loss of its reports: not on RC, where it is sent again.
+    /// Whether losing a frame means losing its reports. On RC it does not, because the frame is sent again.
     pub fn leaves_once(&self, meta: &FrameMeta) -> bool {
         self.egress.leaves_once(meta)
     }
@@ -190,8 +190,8 @@ impl Engine {
         ingest::ingest_packets(self, now, packets, out)
     }
 
-    /// As [`Engine::ingest_packets`], for one of several workers. There must be [room](Crew::has_room_for) for the whole
-    /// batch. The worker where a report ends counts it.
+    /// As [`Engine::ingest_packets`], for one of several workers. There must be [room](Crew::has_room_for)
+    /// for the whole batch. Each report is counted by the worker where it ends up.
     pub fn ingest_among<'a>(
         &mut self,
         now: u64,
@@ -202,7 +202,7 @@ impl Engine {
         among::ingest_among(self, now, packets, crew, out)
     }
 
-    /// Takes what other workers have handed over. Returns how many reports that were.
+    /// Takes the reports that other workers have handed over. Returns their number.
     pub fn take_handovers(&mut self, now: u64, crew: &mut Crew, out: &mut EngineOutput) -> usize {
         among::take_handovers(self, now, crew, out)
     }
@@ -219,9 +219,9 @@ impl Engine {
         execute::execute_unnumbered(self, now, reports, out)
     }
 
-    /// As [`Engine::execute_unnumbered`], for one of several workers. Entries for lists of other workers, and postcards of keys
-    /// of theirs, are handed over; flow records are too long for that and must be for a list of this worker: one whose number
-    /// modulo the number of workers is this worker's. Without room at the other, a report is dropped and counted.
+    /// As [`Engine::execute_unnumbered`], for one of several workers. List entries and postcards that belong to other
+    /// workers are handed over; if there is no room, they are dropped and counted. Flow records are too long to hand
+    /// over, so they must be for a list of this worker: one whose number modulo the number of workers is this worker's.
     pub fn execute_unnumbered_among<'a>(
         &mut self,
         now: u64,
@@ -252,8 +252,8 @@ impl Engine {
         answers::handle_answers(self, now, packets, out)
     }
 
-    /// Handles what an RDMA device says of posted work requests on RC: the place of the queue pair, the PSN, and the
-    /// answer that its end amounts to. An [`ResponderAnswer::Ack`] stands for all earlier ones of the queue pair, too.
+    /// Handles an RDMA device's completions of work requests on RC: the place of the queue pair, the PSN, and the answer that the
+    /// completion amounts to. An [`ResponderAnswer::Ack`] also covers all earlier requests of the queue pair.
     pub fn handle_completions(
         &mut self,
         now: u64,
@@ -268,14 +268,13 @@ impl Engine {
         self.egress.lose_request(meta, cause, out);
     }
 
-    /// Lets time pass: sends what has been held long enough, and recovers queue pairs that are
-    /// silent.
+    /// Lets time pass: sends what has been held long enough, and recovers silent queue pairs.
     pub fn run_timers(&mut self, now: u64, out: &mut EngineOutput) {
         time::run_timers(self, now, out)
     }
 
-    /// Sends everything held, by store id and then by place (lists by number). Returns how many reports that
-    /// were.
+    /// Sends everything held, by store id and then by place (lists by number). Returns the number of reports
+    /// sent.
     pub fn flush_held_reports(&mut self, now: u64, out: &mut EngineOutput) -> u64 {
         time::flush_held_reports(self, now, out)
     }
@@ -298,12 +297,12 @@ impl Engine {
         self.offenders.take()
     }
 
-    /// Known version-1 reporters.
+    /// The version-1 reporters that are known.
     pub fn reporters(&self) -> &Reporters {
         &self.reporters
     }
 
-    /// RoCEv2 packets received that were damaged, or no answer to one of our queue pairs.
+    /// RoCEv2 packets received that were damaged, or that answered none of our queue pairs.
     pub fn answers_ignored(&self) -> u64 {
         self.answers_ignored
     }
@@ -319,13 +318,13 @@ impl Engine {
         self.egress.former_regions()
     }
 
-    /// Operations for which every queue pair has room, while half of its queue is kept free for what comes meanwhile.
-    /// Operations beyond a queue pair's queue are lost.
+    /// How many operations every queue pair has room for while half of its queue is kept free for those that
+    /// arrive meanwhile. Operations that do not fit in the queue are lost.
     pub fn queue_headroom(&self) -> usize {
         self.egress.queue_pairs().map(|(_, pair)| pair.requester.queue_headroom()).min().unwrap_or(usize::MAX)
     }
 
-    /// As [`Engine::queue_headroom`], of the queue pairs that a store's operations use; none for a store that there is not.
+    /// As [`Engine::queue_headroom`], for the queue pairs that a store's operations use; 0 if there is no such store.
     pub fn store_headroom(&self, store: u16) -> usize {
         let regions = self.stores.iter().find(|installed| installed.id == store).map(|found| &found.regions);
         let places =
@@ -333,7 +332,7 @@ impl Engine {
         places.map(|place| self.egress.headroom_of(place)).min().unwrap_or(0)
     }
 
-    /// The queue pairs' states, by collector, then purpose.
+    /// The states of the queue pairs, by collector, then purpose.
     pub fn queue_pairs(&self) -> Vec<QueuePairStatus> {
         self.egress.queue_pairs().map(|(_, pair)| QueuePairStatus::new(pair)).collect()
     }

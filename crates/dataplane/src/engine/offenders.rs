@@ -16,19 +16,19 @@ pub struct Offender {
 }
 
 impl Offender {
-    /// Its packet, from the IPv4 header on, cut off behind the longest report; empty if it came
-    /// parsed.
+    /// The packet from its IPv4 header on, cut off at the length of the longest report; empty if the report
+    /// arrived parsed.
     pub fn offending_packet(&self) -> &[u8] {
         &self.packet[..usize::from(self.len)]
     }
 
-    /// Reporter and store of one that arrived parsed ([`Engine::execute_unnumbered`](super::Engine::execute_unnumbered)).
+    /// Reporter and store of a report that arrived parsed ([`Engine::execute_unnumbered`](super::Engine::execute_unnumbered)).
     pub fn reporter_and_store(&self) -> Option<(u16, u16)> {
         self.admitted
     }
 }
 
-/// The first report dropped for each reason since they were last taken.
+/// The first report dropped for each reason since the samples were last taken.
 pub(super) struct Offenders {
     first: [Option<Offender>; Reason::ALL.len()],
 }

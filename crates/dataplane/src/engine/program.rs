@@ -56,13 +56,13 @@ pub(super) fn apply_changes(
             DataPlaneChange::Forget { entry } => forget_entry(engine, entry),
         }
     }
-    // Only now, when all stores have their rkeys: a replaced queue pair resends.
+    // Only now that all stores have their rkeys, because a replaced queue pair resends.
     anew.into_iter().for_each(|collector| send_again(engine, collector, out));
     engine.egress.transmit_waiting(engine.clock, out);
     Ok(())
 }
 
-/// Sends what lists hold that leave their collector, where nobody else can have written to them.
+/// Flushes lists that leave their collector, unless its region or session changes too: then others may have written to them.
 fn flush_leaving(engine: &mut Engine, changes: &[DataPlaneChange], out: &mut EngineOutput) {
     for change in changes {
         let leaving = match change {
@@ -89,7 +89,7 @@ fn flush_leaving(engine: &mut Engine, changes: &[DataPlaneChange], out: &mut Eng
     }
 }
 
-/// Whether there is memory for a store's state.
+/// Checks that there is memory for a store's state.
 fn check_room(engine: &Engine, store: &Store) -> Result<(), SetupError> {
     let StoreKind::SketchMerge { columns, epochs, .. } = store.spec.kind else { return Ok(()) };
     let (all, limit) = (u64::from(columns) * u64::from(epochs), engine.limits.sketch_columns);
@@ -99,8 +99,7 @@ fn check_room(engine: &Engine, store: &Store) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Resends what was sent on a collector's previous queue pair for writes if nobody knows whether it
-/// arrived.
+/// Resends what was sent on a collector's previous queue pair for writes and may not have arrived.
 fn send_again(engine: &mut Engine, collector: u8, out: &mut EngineOutput) {
     for store in engine.stores.iter_mut() {
         if let PrimitiveState::Append(state) = &store.state {
@@ -175,7 +174,7 @@ fn delete_entry(engine: &mut Engine, key: &EntryKey, out: &mut EngineOutput) {
     }
 }
 
-/// Discards what is gathered for a region; the region stays.
+/// Discards what is gathered for a region, which stays.
 fn forget_entry(engine: &mut Engine, entry: &DataPlaneEntry) {
     if let DataPlaneEntry::Store(store) = entry {
         discard_gathered(engine, store.spec.id, store.collector);

@@ -46,7 +46,7 @@ pub(super) fn begin_run(
     let (store, redundancy) = of;
     let fits =
         |shape: &KeyWriteShape| usize::from(shape.value_len) == VALUE_LEN && redundancy <= shape.copies;
-    // If reports are named, each has its own name.
+    // Named reports do not form runs, because each has its own name.
     let begins = !engine.egress.name_reports
         && engine
             .stores
@@ -87,7 +87,7 @@ fn send_reports(engine: &mut Engine, run: &KeyWriteRun<'_>, out: &mut EngineOutp
     };
     let (hashes, mut at, mut accepted) = (&hashes[..run.len()], 0, 0);
     while let Some(h) = hashes.get(at) {
-        // Those for one region, usually all of them.
+        // The reports for one region, which is usually all of them.
         let place = place_of(*h, egress);
         let alike = hashes[at..].iter().take_while(|h| place_of(**h, egress) == place).count();
         let these = at..at + alike;

@@ -17,7 +17,7 @@ pub(super) struct InstalledStore {
 }
 
 impl InstalledStore {
-    /// The shape of a key-write store without inline keys, each key of which is at one collector; `None` for any other.
+    /// The shape of a key-write store without inline keys whose keys are each at one collector; `None` for any other store.
     pub(super) fn key_write(&self) -> Option<KeyWriteShape> {
         match &self.state {
             PrimitiveState::KeyWrite(shape) if self.regions.replica_count() == 1 => Some(*shape),
@@ -66,7 +66,7 @@ impl InstalledStores {
         self.places.iter().map(Option::as_ref).collect()
     }
 
-    /// Adds a region of a store; its id is free, or the store has the same layout. If this replaces an entry,
+    /// Adds a region of a store, which must be new or have the same layout. If this replaces an entry,
     /// returns its place and the old entry.
     pub(super) fn set(
         &mut self,

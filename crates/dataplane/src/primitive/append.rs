@@ -25,8 +25,8 @@ pub(crate) struct AppendState {
     entries: u8,
     notify: bool,
     ranges: Vec<Range>,
-    /// By collector and list, the sequence with which a list goes on there that was owned before. What a collector says
-    /// of its ring may be older.
+    /// By collector and list, the sequence at which a list that was owned there before continues. The
+    /// collector's own record of its ring may be older.
     left: BTreeMap<(u8, u32), u32>,
     sent: SentBatches,
 }
@@ -47,7 +47,7 @@ struct Range {
 }
 
 impl Range {
-    /// Collector and list of each, with the sequence of its current batch.
+    /// Collector and number of each list, with the sequence of its current batch.
     fn sequences(&self) -> impl Iterator<Item = ((u8, u32), u32)> {
         let at = |list| (self.collector, list);
         (self.first..).map(at).zip(self.sequence.iter().copied())
@@ -111,7 +111,7 @@ impl AppendState {
         }
     }
 
-    /// Forgets where lists went on at a collector whose region is gone or another one.
+    /// Forgets where lists continue at a collector whose region is gone or was replaced.
     pub(crate) fn forget_collector(&mut self, collector: u8) {
         self.left.retain(|(of, _), _| *of != collector);
     }
@@ -140,7 +140,7 @@ impl AppendState {
         }
     }
 
-    /// Sends what the lists from `first` on hold.
+    /// Sends what is held for the lists from `first` on.
     pub(crate) fn flush_lists(&mut self, first: u32, context: &mut Context<'_>) {
         let Some(range) = self.ranges.iter().position(|range| range.first == first) else { return };
         self.flush_range(range, context);
@@ -283,7 +283,7 @@ impl Gathers for AppendState {
         self.ranges.iter().filter_map(|r| r.ages.oldest_element().map(|(_, born)| born)).min()
     }
 
-    /// Releases lists; what they hold is discarded.
+    /// Discards what is held for the lists in this region, and releases them.
     fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let of = |range: &mut Range| regions.of_collector(range.collector) == Some(place);
         for range in self.ranges.extract_if(.., of) {

@@ -35,7 +35,7 @@ struct Sum {
     delta: u64,
     first: u32,
     last: u32,
-    /// At which of the collectors that count the key, of how many.
+    /// Which of the `replicas` collectors that count the key this is for.
     replica: u8,
     replicas: u8,
     copy: u8,
@@ -48,7 +48,7 @@ struct OriginNode {
 }
 
 const NONE: u32 = u32::MAX;
-/// Number of sums at which a batch is sent in any case.
+/// Number of sums at which a batch is sent even before it ends.
 const MOST: usize = 4096;
 
 impl Increments {
@@ -89,7 +89,7 @@ impl Increments {
         }
         let counters = &mut context.egress.counters;
         counters.primitive_counters_mut(Primitive::KeyIncrement).emitted += 1;
-        // Where two collectors count the key, each does in a lane of its own.
+        // If two collectors count the key, each has a lane of its own.
         let stores = (0..lanes).filter_map(|lane| Some((lane, context.regions.of_replica(h, lane)?)));
         let replicas = stores.clone().count() as u8;
         for (replica, (lane, store)) in (0u8..).zip(stores) {

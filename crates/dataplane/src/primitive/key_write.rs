@@ -26,7 +26,7 @@ pub(crate) struct KeyWriteShape {
 }
 
 impl KeyWriteShape {
-    /// How many copies a report asks for: with a `redundancy` of 0, as many as the store has.
+    /// The number of copies that a report asks for; a `redundancy` of 0 asks for as many as the store has.
     #[inline]
     pub(crate) fn requested_copies(&self, redundancy: u8) -> Result<u8, Reason> {
         match redundancy {
@@ -36,7 +36,7 @@ impl KeyWriteShape {
         }
     }
 
-    /// Writes a value to the slots of its key, to as many as [`Self::requested_copies`] says.
+    /// Writes a value to slots of its key: as many as [`Self::requested_copies`] says.
     #[inline]
     pub(crate) fn ingest_value(
         &self,

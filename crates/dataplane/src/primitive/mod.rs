@@ -1,5 +1,4 @@
-//! What becomes of a report: the state that each primitive keeps of a store, and how it takes a report. One file for
-//! each primitive.
+//! The state that each primitive keeps for a store, and how it takes a report. One file per primitive.
 
 pub(crate) mod append;
 pub(crate) mod increment;
@@ -35,15 +34,15 @@ pub(crate) trait Gathers {
     /// Start time of the oldest held element; `None` if nothing is held.
     fn oldest_start_time(&self) -> Option<u64>;
 
-    /// Discards what is held and known for the region at a place, because the region goes or memory may hold
-    /// newer data. The region then starts out like one of a new store. What another collector has, too, stays.
+    /// Discards what is held and known for the region at a place, because the region is going away or its memory may
+    /// hold newer data. The region then starts out like that of a new store. What another collector also has stays.
     fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters);
 }
 
-/// What is kept of a store, by its primitive.
+/// The state kept for a store, by its primitive.
 pub(crate) enum PrimitiveState {
     KeyWrite(KeyWriteShape),
-    /// Whose slots hold their keys. Its shape is that of what they hold: key and value.
+    /// Slots hold keys, too: the value length in the shape is that of key and value together.
     InlineKeyWrite(KeyWriteShape),
     KeyIncrement(KeyIncrementShape),
     Append(AppendState),
@@ -101,7 +100,7 @@ impl PrimitiveState {
         matches!(self, PrimitiveState::Append(state) if state.wakes_reader())
     }
 
-    /// The part that gathers reports; `None` where each leaves as it comes.
+    /// The part that gathers reports; `None` where each report is sent as it comes.
     pub(crate) fn gathers(&self) -> Option<&dyn Gathers> {
         match self {
             PrimitiveState::KeyWrite(_)
@@ -125,8 +124,8 @@ impl PrimitiveState {
         }
     }
 
-    /// Takes a report: it becomes operations, or is gathered. `restarts` is how often reporters had begun anew when it
-    /// was admitted, where that means something ([`postcarding::PostcardArrival::restarts`]).
+    /// Takes a report: it becomes operations, or is gathered. `restarts` is the number of reporter restarts
+    /// when it was admitted, where that is meaningful ([`postcarding::PostcardArrival::restarts`]).
     #[inline(always)] // on the path of every report: no call, and no copy of the report
     pub(crate) fn ingest_report(
         &mut self,
@@ -136,13 +135,13 @@ impl PrimitiveState {
         increments: &mut Increments,
         context: &mut Context<'_>,
     ) -> Result<(), Reason> {
-        // By copies, where a reference is handed on: so the report need not be in memory.
+        // Copies even where a reference is handed on, so that the report need not be in memory.
         match (*report.body, self) {
             (DtaBody::KeyWrite { redundancy, key, value }, PrimitiveState::KeyWrite(shape)) => {
                 shape.ingest_value(redundancy, &key, value, origin, context)?;
             }
             (DtaBody::KeyWrite { redundancy, key, value }, PrimitiveState::InlineKeyWrite(shape)) => {
-                // Of a report with both faults, this one counts, as in other stores.
+                // If a report has both faults, this one counts, as in other stores.
                 shape.requested_copies(redundancy)?;
                 let both = layout::inline_value(&key, value).ok_or(Reason::ValueLength)?;
                 shape.ingest_value(redundancy, &key, &both, origin, context)?;

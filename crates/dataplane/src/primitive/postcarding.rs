@@ -1,7 +1,6 @@
 //! Postcarding: a cache of paths in the making, keyed by the whole key. A row leaves when all hops
-//! of its length are there, when another key needs its place, or when it is flushed. Postcards that
-//! come after their row are distinguished from those of a new path where that is possible (see
-//! [`crate::paths_left`]).
+//! of its length are there, when another key needs its place, or when it is flushed. Postcards that arrive
+//! after their row was sent are told from those of a new path where possible (see [`crate::paths_left`]).
 
 use dta_proto::key::Key;
 use dta_proto::layout::hash;
@@ -257,7 +256,7 @@ impl Gathers for PostcardState {
         self.ages.oldest_element().map(|(_, born)| born)
     }
 
-    /// Discards what is held for this region alone.
+    /// Discards what is held for this region and no other.
     fn discard_region(&mut self, regions: &Regions, place: usize, counters: &mut EngineCounters) {
         let mut held = 0;
         for (at, row) in self.rows.iter_mut().enumerate() {

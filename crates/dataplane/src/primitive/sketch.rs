@@ -101,8 +101,8 @@ impl SketchState {
         }
     }
 
-    /// The bit of a reporter. A new reporter gets a free one, or that of a reporter whose columns have all
-    /// left the ring, or of one heard once: forged reporters cannot keep the bits.
+    /// The bit of a reporter. A new reporter gets a free bit, or that of a reporter whose columns have all
+    /// left the ring or that was heard only once, so that forged reporters cannot keep the bits.
     fn bit_of_reporter(&mut self, reporter: u16) -> Option<usize> {
         if let Some(bit) = self.bits.iter().position(|b| *b == Some(reporter)) {
             return Some(bit);
@@ -172,7 +172,7 @@ impl SketchState {
             false => {
                 self.window.admit_epoch(epoch, origin.reporter)?;
                 if self.count[at] != 0 && self.epoch[at] > epoch && self.window.is_accepted(self.epoch[at]) {
-                    // A later epoch has taken this column's place, if not yet those of all others.
+                    // A later epoch has taken this column's place, though perhaps not yet that of all others.
                     return Err(Reason::EpochOld);
                 }
                 self.bit_of_reporter(origin.reporter).ok_or(Reason::SketchReporters)?
@@ -180,7 +180,7 @@ impl SketchState {
         };
         let rows = usize::from(self.rows);
         if self.count[at] != 0 && self.epoch[at] != epoch {
-            // The ring has turned: the rest of this place's former epoch becomes invisible.
+            // The ring has moved on: the rest of this place's former epoch becomes invisible.
             let counters = context.egress.counters.primitive_counters_mut(Primitive::SketchMerge);
             counters.held -= u64::from(self.unsent[at]);
             counters.superseded += u64::from(self.unsent[at]);

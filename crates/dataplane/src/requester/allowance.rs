@@ -1,8 +1,8 @@
 //! The congestion window: fewer unacknowledged frames after losses, more as frames are acknowledged.
 //!
 //! A responder accepts frames only in order, so everything after a lost frame is sent in vain. The rules are
-//! TCP's (RFC 5681): half after a gap, the minimum after a timeout; then slow start up to the half, and from
-//! there one step per acknowledged window.
+//! TCP's (RFC 5681): halve after a gap, drop to the minimum after a timeout; then slow start up to the half,
+//! and from there one step per acknowledged window.
 
 /// The minimum window, and the step by which it grows.
 const STEP: u32 = 8;

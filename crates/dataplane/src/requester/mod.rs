@@ -99,7 +99,7 @@ impl Default for Timing {
     }
 }
 
-/// By the frame profile, any 64 frames include a request for an acknowledgement, so reference mode must allow
+/// In the frame profile, any 64 frames include a request for an acknowledgement, so reference mode must allow
 /// at least that many outstanding.
 const REFERENCE_LEAST: u32 = 64;
 
@@ -131,7 +131,7 @@ pub enum ResponderAnswer {
     NakError,
     /// The RDMA device that sends for this requester has given up, whatever the PSN.
     GivenUp,
-    /// The same, and the device did not take the operation with this PSN, nor any after it.
+    /// As [`Self::GivenUp`], and the device accepted neither the operation with this PSN nor any after it.
     NotPosted,
 }
 
@@ -154,13 +154,12 @@ dta_proto::published_counters! {
 
 /// Receives departures; the engine turns them into frames.
 pub trait Depart {
-    /// Turns `departure` into a frame.
     fn emit_departure(&mut self, departure: Departure<'_>);
-    /// Is called when the operation with this meta is lost.
+    /// Called when the operation with this meta is lost.
     fn note_lost_operation(&mut self, meta: &FrameMeta, cause: LossCause);
 }
 
-/// The queue pair that replaces one.
+/// The queue pair that replaces another.
 #[derive(Clone, Copy, Debug)]
 pub struct Successor {
     pub transport: Transport,
@@ -188,7 +187,7 @@ pub struct Requester {
     cursor: u64,
     /// The first never sent.
     sent: u64,
-    /// Those before were sent before [`Requester::replace_queue_pair`].
+    /// Operations before this one were sent before [`Requester::replace_queue_pair`].
     sent_before: u64,
     /// The number of the next one to be posted.
     tail: u64,
@@ -201,7 +200,7 @@ pub struct Requester {
     timing: Timing,
     /// Whether AckReq follows only the frame profile.
     reference: bool,
-    /// Whether an RDMA device sends for it, and resends: nothing is sent twice here but on another queue pair.
+    /// Whether an RDMA device sends and resends for it: nothing is sent twice here, except on another queue pair.
     resent_by_device: bool,
     allowance: Allowance,
     patience: Patience,
@@ -210,7 +209,7 @@ pub struct Requester {
     due: u64,
     /// Retries since the last progress.
     tries: u32,
-    /// The operation it last went back to: another NAK for it is redundant.
+    /// The operation that it last went back to: another NAK for it is redundant.
     went_back_to: Option<u64>,
     /// Extra copies of the oldest operation to send.
     extra: u32,
@@ -297,8 +296,8 @@ impl Requester {
         (self.tail - self.sent) as usize
     }
 
-    /// Operations that can be posted before half of the queue is full. There is no limit on UC, which keeps none, and none
-    /// for a queue pair that is down, for which nobody waits.
+    /// Operations that can be posted before half of the queue is full. Unlimited on UC, which keeps none, and
+    /// for a queue pair that is down, since nobody waits for it.
     pub fn queue_headroom(&self) -> usize {
         match self.transport == Transport::Uc || self.is_down() {
             true => usize::MAX,
@@ -407,7 +406,7 @@ impl Requester {
     /// Whether a frame requests an acknowledgement. Atomics are answered anyway.
     fn wants_ack(&self, number: u64, again: bool, atomic: bool) -> bool {
         let profile = self.psn_of_number(number).get() & 63 == 63;
-        // The last one that may be sent for now, and one per half window; of repeats the first one too.
+        // The last one that may be sent for now, and one per half window; when resending, also the first.
         let asks = || {
             !self.may_leave(number + 1)
                 || (self.unasked + 1) * 2 >= self.allowance.max_outstanding()
@@ -420,7 +419,7 @@ impl Requester {
     /// releases.
     pub fn handle_answer(&mut self, now: u64, psn: Psn, answer: ResponderAnswer, to: &mut impl Depart) {
         match answer {
-            // These are the device's own, and no answers of the responder.
+            // These come from the device itself, not from the responder.
             ResponderAnswer::GivenUp => return self.give_up(),
             ResponderAnswer::NotPosted => {
                 self.take_back_from(psn);
@@ -473,20 +472,20 @@ impl Requester {
         }
     }
 
-    /// A refusal says what was executed, so it stands.
+    /// A refusal says what was executed, so that state stands.
     fn give_up(&mut self) {
         if self.transport == Transport::Rc && self.state != RequesterState::Refused {
             self.state = RequesterState::GivenUp;
         }
     }
 
-    /// The operation with this PSN, and those after it, have not left: they wait as if never sent.
+    /// Takes back the operation with this PSN, and those after it: they have not left, and wait as if never sent.
     fn take_back_from(&mut self, psn: Psn) {
         let distance = psn.distance_from(self.psn_of_number(self.oldest));
         if self.transport == Transport::Uc || !(0..self.outstanding() as i32).contains(&distance) {
             return;
         }
-        // On a queue pair whose PSNs went on, those sent before it was replaced may have been executed.
+        // If the PSNs continued on a new queue pair, operations sent before that may have been executed.
         let first = (self.oldest + distance as u64).max(self.sent_before);
         for number in first..self.sent {
             self.atomics_out -= u32::from(self.ring.operation_at(number).atomic);
@@ -495,7 +494,7 @@ impl Requester {
         self.cursor = self.cursor.min(first);
     }
 
-    /// Everything before the operation `upto` was executed.
+    /// Notes that everything before the operation `upto` was executed.
     fn confirm_executed(&mut self, now: u64, upto: u64) {
         if let Some((number, at)) = self.timed
             && number < upto
@@ -523,8 +522,8 @@ impl Requester {
         self.cursor = self.cursor.max(upto);
     }
 
-    /// Resends from the oldest on, that one in `extra` more frames: until it arrives, the responder answers
-    /// no other.
+    /// Resends from the oldest operation on, sending that one in `extra` more frames: until it arrives, the
+    /// responder answers nothing else.
     fn go_back_to_oldest(&mut self, now: u64, extra: u32) {
         self.counters.go_backs += 1;
         self.cursor = self.oldest;
@@ -534,8 +533,8 @@ impl Requester {
         self.due = now + self.patience.timeout_after(self.tries);
     }
 
-    /// The responder refused the oldest: its queue pair is in ERROR, and nothing after that one was executed.
-    /// The cause may be an expired rkey, so it is resent once on the next queue pair.
+    /// The responder refused the oldest operation: its queue pair is in ERROR, and nothing after that one was
+    /// executed. The cause may be an expired rkey, so the operation is resent once on the next queue pair.
     fn handle_refusal(&mut self, to: &mut impl Depart) {
         self.state = RequesterState::Refused;
         let kept = self.ring.operation_at_mut(self.oldest);
@@ -604,7 +603,7 @@ impl Requester {
         } else {
             match by.before.filter(|psn| known(*psn)) {
                 Some(psn) => self.acknowledge(self.oldest + executed(psn) as u64),
-                // It was refused, so everything before it was executed, and nothing from it on.
+                // The oldest was refused, so everything before it was executed, and nothing from it on.
                 None if self.state == RequesterState::Refused => {}
                 None => self.forget_atomics(to),
             }
@@ -632,7 +631,7 @@ impl Requester {
         self.transport = by.transport;
     }
 
-    /// Sends what an RC queue pair kept on the UC one that replaces it.
+    /// Sends what an RC queue pair kept on the UC queue pair that replaces it.
     fn empty_ring(&mut self, to: &mut impl Depart) {
         while self.oldest != self.tail {
             to.emit_departure(self.ring.departure(self.oldest, self.psn_of_number(self.oldest), false));
@@ -665,9 +664,9 @@ impl Requester {
         self.oldest
     }
 
-    /// Reassigns sent operations of `store` to `other`, under their PSNs, and with them waiting copies of reports of
-    /// which a copy was sent: all copies of a report go to one region. Returns the number after the last of them; `None`
-    /// if there are none.
+    /// Reassigns sent operations of `store` to `other`, under their PSNs. All copies of a report go to one
+    /// region, so waiting copies of a report are reassigned if another copy was sent. Returns the number
+    /// after the last of them; `None` if there are none.
     pub fn rename_store(&mut self, store: usize, other: usize) -> Option<u64> {
         // Copies have consecutive numbers.
         let is_further_copy = |number: &u64| self.ring.operation_at(*number).meta.copy > 0;

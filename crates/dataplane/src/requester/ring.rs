@@ -55,7 +55,7 @@ impl OperationRing {
         }
     }
 
-    /// Without room: UC keeps nothing.
+    /// For UC, which keeps nothing.
     pub(super) fn without_room() -> OperationRing {
         OperationRing { slots: Vec::new(), payloads: Vec::new(), payload_len: 0 }
     }

@@ -32,7 +32,7 @@ pub struct Crew {
     restarts: Arc<AtomicU32>,
     /// This worker's share of them.
     restarts_here: u32,
-    /// Bit n: worker n was handed something since the last query.
+    /// Bit n: worker n was handed something since the last [`Crew::take_news`].
     news: u32,
     /// The [`GROUP`] messages taken last.
     room: Box<[MessageBuffer]>,
@@ -87,8 +87,8 @@ pub fn build_crew(workers: usize) -> (Vec<Crew>, CrewView) {
 }
 
 impl Crew {
-    /// Whether there is room for `reports` reports, wherever they go. If not, wait for the others first. What
-    /// they must execute waits for nobody, so there is always progress.
+    /// Whether there is room for `reports` reports, wherever they go. If not, first wait for the other
+    /// workers. What they must execute waits for nobody, so there is always progress.
     pub fn has_room_for(&mut self, reports: usize) -> bool {
         let mut senders = self.to_judge.iter_mut().chain(&mut self.to_execute).flatten();
         senders.all(|sender| sender.free_message_slots(reports) >= reports)

@@ -25,7 +25,7 @@ const BEFORE: usize = 3;
 
 const _: () = assert!(MAX_REPORT_LEN <= (WORDS - BEFORE) * 8);
 
-/// What to do with a report that is handed over.
+/// What to do with a report that was handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Judge it by its reporter's window.
@@ -98,7 +98,7 @@ pub(super) fn new_ring() -> (Sender, HandoverReceiver) {
 }
 
 impl Sender {
-    /// Room for how many more messages; `wanted` or more if there is that much.
+    /// How many more messages there is room for; at least `wanted` if that is so.
     pub(super) fn free_message_slots(&mut self, wanted: usize) -> usize {
         let free = |read: u64, put: u64| CAPACITY - (put - read) as usize;
         if free(self.read, self.put) < wanted {

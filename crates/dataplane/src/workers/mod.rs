@@ -2,8 +2,8 @@
 //!
 //! A report is judged by the worker with its reporter's window, and executed by the worker with the list,
 //! row, column or key it writes. So workers share no state and no window. A report at the wrong worker is
-//! handed over through a ring between the two; reports of one reporter for one key stay in order. The worker
-//! where it ends counts it, so each worker's counters add up. See `docs/decisions/workers.md`.
+//! handed over through a ring between the two; reports of one reporter for one key stay in order. A report is
+//! counted by the worker where it ends up, so each worker's counters add up. See `docs/decisions/workers.md`.
 
 mod crew;
 mod handover;

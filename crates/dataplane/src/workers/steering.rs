@@ -7,15 +7,15 @@ use dta_proto::wire::dta::{Address, DtaBody, DtaReport, Version};
 
 pub const MAX_WORKERS: usize = 16;
 
-/// The worker with the window of a version-1 reporter: its id modulo the number of workers. The eBPF program
-/// on the report sockets does the same.
+/// The worker with the window of a version-1 reporter: its id modulo the number of workers, as in the eBPF
+/// program on the report sockets.
 #[inline]
 pub fn judge_of_id(reporter: u16, workers: usize) -> usize {
     usize::from(reporter) % workers
 }
 
 /// The worker with the window of version-0 reports from an address: the address, as a number, modulo the
-/// number of workers. The eBPF program does the same.
+/// number of workers, as in the eBPF program.
 #[inline]
 pub fn judge_of_source(source: Ipv4Addr, workers: usize) -> usize {
     u32::from(source) as usize % workers
