@@ -1,4 +1,4 @@
-//! What an exporter (NetFlow, IPFIX, sFlow) says, whatever the format: from the decoders to the rules of the data plane.
+//! What an exporter (NetFlow, IPFIX, sFlow) reports, in one form for all formats: passed from the decoders to the data plane's rules.
 
 use core::net::IpAddr;
 
@@ -15,27 +15,27 @@ pub struct PacketDrop {
     pub flow: Option<Flow>,
     /// Who dropped it.
     pub exporter: IpAddr,
-    /// Interface by which it came.
+    /// The interface it arrived on.
     pub ingress: Option<u32>,
-    /// Interface by which it would have left.
+    /// The interface it would have left by.
     pub egress: Option<u32>,
     pub reason: DropReason,
 }
 
-/// What an exporter measured of a sampled packet's way through it.
+/// What an exporter measured of a sampled packet passing through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransitReading {
     /// The packet's flow.
     pub flow: Flow,
-    /// Through whom it went.
+    /// The device that it passed through.
     pub exporter: IpAddr,
-    /// Interface by which it left.
+    /// The interface it left by.
     pub egress: Option<u32>,
     /// The queue there.
     pub queue: Option<u32>,
     /// Nanoseconds in the device.
     pub latency: Option<u32>,
-    /// Bytes in the queue when the packet came to it.
+    /// Bytes in the queue when the packet arrived there.
     pub depth: Option<u32>,
 }
 
@@ -43,7 +43,7 @@ pub struct TransitReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceReading {
     pub exporter: IpAddr,
-    /// Its number.
+    /// The number of the interface.
     pub interface: u32,
     /// Bits per second, not 0; `None` = unknown.
     pub speed: Option<u64>,
@@ -53,7 +53,7 @@ pub struct InterfaceReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceName {
     pub exporter: IpAddr,
-    /// Its number.
+    /// The number of the interface.
     pub interface: u32,
     pub name: TraceName,
 }

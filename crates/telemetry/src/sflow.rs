@@ -1,8 +1,8 @@
 //! sFlow version 5: samples of packets, notices of dropped packets, and counters of interfaces.
 //!
 //! Sources: `sflow_version_5.txt`, `sflow_drops.txt` and `sflow_transit.txt` of sflow.org, and the encoder of Host sFlow. Everything is XDR: words of
-//! 4 bytes, big-endian. [`SflowDatagram::parse_payload`] reads the header, and each call of its `next_sample` a sample, without
-//! allocating. Formats that are not here are skipped by their length.
+//! 4 bytes, big-endian. [`SflowDatagram::parse_payload`] reads the header, and each call of its `next_sample`
+//! reads a sample, without allocating. Formats that are not listed here are skipped by their length.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ const DISCARDED: u32 = 1;
 /// Forwarding status of a packet that was dropped for an unknown reason (RFC 7270 4.12).
 const FORWARDING_DROPPED: u8 = 128;
 
-/// Reads words, one after another.
+/// Reads words one after another.
 #[derive(Clone, Debug)]
 struct Words<'a>(&'a [u8]);
 
@@ -36,7 +36,7 @@ impl<'a> Words<'a> {
         Some(u64::from(self.read_u32()?) << 32 | u64::from(self.read_u32()?))
     }
 
-    /// Bytes, and what fills their last word.
+    /// Reads bytes, and skips the padding of their last word.
     fn read_bytes(&mut self, len: u32) -> Option<&'a [u8]> {
         let len = usize::try_from(len).ok()?;
         let bytes = self.0.get(..len)?;
@@ -56,7 +56,7 @@ impl<'a> Words<'a> {
         self.read_bytes(16)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
     }
 
-    /// An address behind its family, as a column has it.
+    /// Reads an address after its family, in the form of a column.
     fn read_address(&mut self) -> Option<Ipv6Addr> {
         match self.read_u32()? {
             0 => Some(Ipv6Addr::UNSPECIFIED),
@@ -90,14 +90,14 @@ pub struct SflowDatagram<'a> {
     left: u32,
 }
 
-/// What an agent knows of the way of a sampled packet through it (`sflow_transit.txt`).
+/// What an agent knows about a sampled packet's way through it (`sflow_transit.txt`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SflowTransit {
     /// The egress queue.
     pub queue: Option<u32>,
     /// Nanoseconds in the device.
     pub latency: Option<u32>,
-    /// Bytes in the queue when the packet came to it.
+    /// Bytes in the queue when the packet arrived there.
     pub depth: Option<u32>,
 }
 
@@ -164,13 +164,13 @@ impl<'a> SflowDatagram<'a> {
         Ok(SflowDatagram { agent, sub_agent, sequence, uptime, samples: words, left })
     }
 
-    /// Bytes of its header, given those of all of it.
+    /// Length of its header, given the bytes of the whole datagram.
     pub(crate) fn header_len(&self, payload: &[u8]) -> usize {
         payload.len() - self.samples.0.len()
     }
 
-    /// Reads the next sample, and says how many bytes that took. After one that is damaged inside, the next follows; after one
-    /// whose length is wrong, none. What is left at the end is no sample.
+    /// Reads the next sample, and says how many bytes that took. A sample that is damaged inside is followed
+    /// by the next; one whose length is wrong, by none. Anything left at the end is not a sample.
     pub(crate) fn next_sample(&mut self) -> Option<(usize, Result<SflowSample>)> {
         self.left = self.left.checked_sub(1)?;
         let before = self.samples.0.len();
@@ -185,7 +185,7 @@ impl<'a> SflowDatagram<'a> {
         Some((len, read_sample(format, body).ok_or(truncated)))
     }
 
-    /// What is behind the last sample.
+    /// The bytes after the last sample.
     pub(crate) fn bytes_behind_samples(&self) -> &'a [u8] {
         self.samples.0
     }
@@ -245,7 +245,7 @@ fn read_sample(format: u32, mut words: Words<'_>) -> Option<SflowSample> {
                 let speed = Some(speed).filter(|speed| !matches!(*speed, 0 | u64::MAX));
                 let mut counts = InterfaceCounts::default();
                 for (place, counter) in counts.iter_mut().zip(InterfaceCounter::ALL) {
-                    // All ones: it has no such counter.
+                    // All ones: the agent has no such counter.
                     *place = match counter.is_64_bit() {
                         true => Some(body.read_u64()?).filter(|count| *count != u64::MAX),
                         false => Some(body.read_u32()?).filter(|count| *count != u32::MAX).map(u64::from),
@@ -285,7 +285,7 @@ fn parse_sample_source(words: &mut Words<'_>, is_expanded: bool) -> Option<u32> 
 fn parse_sampled_packet(mut words: Words<'_>) -> Option<Sampled> {
     let mut sampled =
         Sampled { record: FlowRecord::EMPTY, has_flow: false, transit: SflowTransit::default() };
-    // Headers go before what was decoded of them.
+    // Headers take precedence over what was decoded from them.
     let mut decoded = None;
     for _ in 0..words.read_u32()? {
         let (format, body) = words.read_item()?;
@@ -293,7 +293,7 @@ fn parse_sampled_packet(mut words: Words<'_>) -> Option<Sampled> {
         match format {
             1 => sampled.has_flow |= read_headers(record, body)?,
             3 | 4 => decoded = Some((format == 4, body)),
-            // One that is damaged says nothing, and the others are read.
+            // A damaged record says nothing, and the others are read.
             _ => _ = read_extended(format, body, record, transit),
         }
     }
@@ -306,7 +306,7 @@ fn parse_sampled_packet(mut words: Words<'_>) -> Option<Sampled> {
     Some(sampled)
 }
 
-/// What the agent's tables say of the packet.
+/// What the agent's tables say about the packet.
 fn read_extended(
     format: u32,
     mut body: Words<'_>,
@@ -325,7 +325,7 @@ fn read_extended(
             let [src, dst] = body.read_words()?;
             (record.nat_src_port, record.nat_dst_port) = (src as u16, dst as u16);
         }
-        // Of the packet as it left, and as it came.
+        // For the packet as it left, and as it arrived.
         1029 | 1030 if record.vni == 0 => record.vni = body.read_u32()?,
         1036 => transit.queue = Some(body.read_u32()?),
         1039 => transit.latency = Some(body.read_u32()?),

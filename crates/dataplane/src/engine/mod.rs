@@ -1,5 +1,5 @@
 //! The engine: what the program holds, and the path of a report through it. [`Engine`] is here; the steps of
-//! each task are functions on it in a separate file.
+//! each task are functions on it, in separate files.
 //!
 //! | task | file |
 //! |---|---|
@@ -50,14 +50,14 @@ pub use status::QueuePairStatus;
 /// Limits of the engine. Memory is allocated when the program is applied, not per report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Maximum of version-1 reporters with windows, and of version-0 sources.
+    /// Maximum number of version-1 reporters with windows, and of version-0 sources.
     pub reporters: usize,
-    /// Maximum of NACKs per second for one version-0 source; 0 = none. The sender of a version-0 report is
-    /// not verified, and one report causes up to 32 NACKs.
+    /// Maximum number of NACKs per second for one version-0 source; 0 = none. The sender of a version-0
+    /// report is not verified, and one report causes up to 32 NACKs.
     pub version0_nacks: u32,
     /// Rows in the cache of each postcarding store.
     pub postcard_rows: usize,
-    /// Maximum of columns with state in a sketch-merge store, over all epochs.
+    /// Maximum number of columns with state in a sketch-merge store, over all epochs.
     pub sketch_columns: u64,
     /// Times and limits of RC queue pairs.
     pub rc: Timing,

@@ -24,7 +24,7 @@ dta_proto::published_counters! {
 }
 
 impl DecoderCounters {
-    /// Counts bytes that are not read, and hands on why.
+    /// Counts bytes that are not read, and passes on the reason.
     pub(crate) fn refuse(
         &mut self,
         reason: FlowReason,
@@ -40,7 +40,7 @@ impl DecoderCounters {
         self.read_bytes += len as u64;
     }
 
-    /// What does not add up.
+    /// Says what does not add up.
     pub fn find_imbalance(&self) -> Option<String> {
         let unread: u64 = self.unread_bytes.iter().sum();
         (self.bytes != self.read_bytes + unread).then(|| {

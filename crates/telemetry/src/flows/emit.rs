@@ -6,10 +6,10 @@ use dta_proto::flow_record::{DIRECTION_EGRESS, DIRECTION_INGRESS, FlowRecord, to
 use dta_proto::key::Flow;
 use dta_proto::telemetry::{InterfaceCounter, InterfaceCounts};
 
-/// Number and length of each field that [`encode_record`] writes of an IPv4 flow.
+/// Number and length of each field that [`encode_record`] writes for an IPv4 flow.
 pub const FIELDS: [(u16, u16); 9] =
     [(8, 4), (12, 4), (7, 2), (11, 2), (4, 1), (61, 1), (14, 4), (2, 4), (1, 4)];
-/// The same of an IPv6 flow.
+/// The same for an IPv6 flow.
 pub const FIELDS_V6: [(u16, u16); 9] =
     [(27, 16), (28, 16), (7, 2), (11, 2), (4, 1), (61, 1), (14, 4), (2, 4), (1, 4)];
 
@@ -84,7 +84,7 @@ pub fn ipfix_message(sequence: u32, domain: u32, sets: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A datagram of NetFlow v5, of IPv4 flows. `sampling` is the word of its header.
+/// A datagram of NetFlow v5 with IPv4 flows. `sampling` is the sampling word of its header.
 pub fn netflow_v5_datagram(sequence: u32, engine: u16, sampling: u16, records: &[FlowRecord]) -> Vec<u8> {
     let mut bytes = encode_u16_words(&[5, records.len() as u16]);
     [0, 0, 0, sequence].iter().for_each(|word: &u32| bytes.extend(word.to_be_bytes()));
@@ -106,14 +106,14 @@ fn encode_u32_words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An item of sFlow: its format, its length, and its bytes, to a whole word.
+/// An sFlow item: its format, its length, and its bytes, padded to a whole word.
 fn sflow_item(format: u32, mut body: Vec<u8>) -> Vec<u8> {
     let head = encode_u32_words(&[format, body.len() as u32]);
     body.resize(body.len().next_multiple_of(4), 0);
     [head, body].concat()
 }
 
-/// A sample of sFlow: the words before its records, and the records.
+/// An sFlow sample: the words before its records, and the records.
 pub fn sflow_sample(format: u32, words: &[u32], records: &[Vec<u8>]) -> Vec<u8> {
     sflow_item(
         format,
@@ -121,20 +121,20 @@ pub fn sflow_sample(format: u32, words: &[u32], records: &[Vec<u8>]) -> Vec<u8> 
     )
 }
 
-/// The record of sFlow that has a packet's first bytes; `protocol` 1 = from its Ethernet header on.
+/// The sFlow record of a packet's first bytes; `protocol` 1 = from its Ethernet header on.
 pub fn sflow_header_record(protocol: u32, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u32;
     sflow_item(1, [encode_u32_words(&[protocol, len + 4, 4, len]), bytes.to_vec()].concat())
 }
 
-/// The record of sFlow that has these bytes of an interface, and 9 of all else.
+/// The sFlow record of an interface that sent this many bytes; all other counters are 9.
 pub fn if_counters(index: u32, speed: u64, out_octets: u64) -> Vec<u8> {
     let mut counts = InterfaceCounter::ALL.map(|_| Some(9));
     counts[InterfaceCounter::OutOctets as usize] = Some(out_octets);
     interface_counters(index, speed, &counts)
 }
 
-/// The record of sFlow that has the counters of an interface.
+/// The sFlow record of an interface's counters.
 pub fn interface_counters(index: u32, speed: u64, counts: &InterfaceCounts) -> Vec<u8> {
     let long = |number: u64| [(number >> 32) as u32, number as u32];
     // An Ethernet in both directions, which is up.

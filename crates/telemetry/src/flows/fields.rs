@@ -1,4 +1,4 @@
-//! The elements that are used, by their numbers, and what a record has of them.
+//! The elements in use, by number, and the values that a record has of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use super::sampling::SamplingScope;
 use crate::exported::InterfaceName;
 use crate::int::{self, ReportedPacket};
 
-/// Most bytes and packets that a record may count: 800 Gb/s for 47 minutes.
+/// The most bytes and packets that a record may count: 800 Gb/s for 47 minutes.
 pub(crate) const MOST_COUNTED: u64 = 1 << 48;
 
 /// The enterprise of the elements of a flow's other direction (RFC 5103).
@@ -21,7 +21,7 @@ pub(crate) const REVERSE: u32 = 29305;
 const NTP_EPOCH: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
-/// Milliseconds by which uptimes of one datagram may disagree.
+/// How far uptimes in one datagram may disagree, in milliseconds.
 const UPTIMES_DIFFER: u32 = 60_000;
 /// A clock before this time, 13 days after its epoch, was never set.
 const CLOCK_IS_SET: u64 = 1 << 50;
@@ -33,7 +33,7 @@ const DENIED_BY_ACL: u8 = 129;
 pub(crate) enum TimeUnit {
     Seconds,
     Milliseconds,
-    /// Of NTP: seconds since 1900 and their fraction.
+    /// NTP time: seconds since 1900 and their fraction.
     Ntp,
 }
 
@@ -56,7 +56,7 @@ impl TimeUnit {
 pub(crate) enum Target {
     Bytes,
     Packets,
-    /// Of the flow's other direction.
+    /// For the flow's other direction.
     BackBytes,
     BackPackets,
     BackTcpFlags,
@@ -110,23 +110,23 @@ pub(crate) enum Target {
     EthernetFrame,
     IpFrame,
     Sampler,
-    /// One packet in so many.
+    /// One packet in this many.
     SamplingInterval,
-    /// So many packets in a row are selected, then so many are not.
+    /// This many packets in a row are selected, then [`Target::SamplingSpace`] packets are not.
     SamplingRow,
     SamplingSpace,
-    /// So many packets are selected of so many.
+    /// This many packets are selected out of [`Target::SamplingPopulation`].
     SamplingSize,
     SamplingPopulation,
     SamplingProbability,
-    /// The domain that options are about.
+    /// The domain that options describe.
     ScopeDomain,
     InterfaceName,
     InterfaceDescription,
 }
 
 impl Target {
-    /// Where an element goes, and its rank among those that go there: the lowest that is not 0 is taken. `None` if it is not used.
+    /// Where an element goes, and its rank there: of the values that are not 0, the lowest in rank is taken. `None` if unused.
     pub(crate) fn from_element(
         enterprise: u32,
         number: u16,
@@ -173,7 +173,7 @@ impl Target {
             6 => (0, T::TcpFlags),
             7 => (0, T::SrcPort),
             11 => (0, T::DstPort),
-            // Of UDP and TCP alone.
+            // Of UDP and TCP only.
             180 | 182 => (1, T::SrcPort),
             181 | 183 => (1, T::DstPort),
             8 => (0, T::SrcIpv4),
@@ -246,7 +246,7 @@ impl Target {
         })
     }
 
-    /// The same of the scope of an option of NetFlow v9, which has numbers of its own.
+    /// As [`Target::from_element`], for the scope of a NetFlow v9 option, which has its own numbers.
     pub(crate) fn from_v9_scope(number: u16) -> Option<(u8, Target)> {
         (number == 2).then_some((0, Target::InIf))
     }
@@ -264,7 +264,7 @@ impl Target {
     }
 }
 
-/// The fields of a record of NetFlow v5: where they are, and their lengths.
+/// The fields of a NetFlow v5 record: where they are, and their lengths.
 const V5_FIELDS: [(Target, usize, usize); 16] = [
     (Target::SrcIpv4, 0, 4),
     (Target::DstIpv4, 4, 4),
@@ -289,7 +289,7 @@ const V5_FIELDS: [(Target, usize, usize); 16] = [
 pub(crate) struct ExportContext {
     pub(crate) exporter: Ipv6Addr,
     pub(crate) domain: u32,
-    /// Nanoseconds since 1970, as all times without a unit.
+    /// Nanoseconds since 1970, like all times without a unit.
     pub(crate) received: u64,
     /// When the datagram was sent, by the exporter's clock.
     pub(crate) sent: u64,
@@ -300,12 +300,12 @@ pub(crate) struct ExportContext {
 }
 
 impl ExportContext {
-    /// When the datagram was sent. Of an exporter whose clock was never set, the arrival stands for that.
+    /// When the datagram was sent, or when it arrived if the exporter's clock was never set.
     fn time_of_sending(&self) -> u64 {
         if self.sent < CLOCK_IS_SET { self.received } else { self.sent }
     }
 
-    /// The time of an uptime, by the exporter's clock; 0 if that is not known.
+    /// Converts an uptime to a time by the exporter's clock; 0 if that is not known.
     #[inline]
     pub(crate) fn uptime_to_wall_clock(&self, time: u32) -> u64 {
         let Some(uptime) = self.uptime else {
@@ -319,7 +319,7 @@ impl ExportContext {
     }
 }
 
-/// What a record has.
+/// The values that a record has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
     record: FlowRecord,
@@ -349,10 +349,10 @@ pub(crate) struct Fields<'a> {
     description: &'a [u8],
 }
 
-/// Why fields are no record.
+/// Why fields do not make a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRecord {
-    /// Without addresses, or without counts that are not 0.
+    /// No addresses, or no counts other than 0.
     NoFlow,
     Implausible,
 }
@@ -366,7 +366,7 @@ fn read_number(bytes: &[u8], at: usize, len: usize) -> u64 {
     }
 }
 
-/// The same near the end of the bytes.
+/// As [`read_number`], near the end of the bytes.
 #[cold]
 fn read_last_number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes.get(at..at + len).unwrap_or(&[]).iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -398,7 +398,7 @@ fn fill_ipv6(place: &mut Ipv6Addr, bytes: &[u8], at: usize) {
     }
 }
 
-/// A text of options, without what fills its field.
+/// A text in options, without its padding.
 fn read_name(bytes: &[u8]) -> Option<TraceName> {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end_matches('\0').trim();
@@ -440,7 +440,7 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// Takes a value, if what it fills is still empty. Its length is one that [`Target::can_have_length`].
+    /// Takes a value if its field is still empty. Its length is one that [`Target::can_have_length`] allows.
     #[inline(always)] // for each value of each record
     pub(crate) fn take_value(&mut self, target: Target, bytes: &'a [u8], at: usize, len: usize) {
         use Target as T;
@@ -490,7 +490,7 @@ impl<'a> Fields<'a> {
             T::Vrf => fill_number(&mut record.vrf, number()),
             // The first of 8 bytes says which kind of network it is.
             T::Vni => fill_number(&mut record.vni, number() & 0xffff_ffff),
-            // Behind the label, its class and whether it is the last.
+            // The label is followed by its class and by whether it is the last.
             T::MplsLabel => fill_number(&mut record.mpls_label, number() >> 4),
             T::Direction => fill_number(&mut record.direction, if number() < 2 { number() + 1 } else { 0 }),
             T::Forwarding => fill_number(&mut record.forwarding, number() & 0xff),
@@ -530,7 +530,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// One packet in how many was counted, if it is said here; 0 is no rate.
+    /// One packet in how many was counted, if these fields give a rate; 0 is none.
     #[inline]
     pub(crate) fn sampling_rate(&self) -> Option<u32> {
         if self.interval == 0 && self.row == 0 && self.size == 0 && self.probability == 0.0 {
@@ -544,7 +544,7 @@ impl<'a> Fields<'a> {
         (rate != 0).then(|| u32::try_from(rate).unwrap_or(u32::MAX))
     }
 
-    /// What options say the rate of.
+    /// What the sampling rate in options applies to.
     pub(crate) fn sampling_scope(&self) -> SamplingScope {
         match (self.sampler, self.record.in_if | self.record.out_if) {
             (0, 0) => SamplingScope::Domain,
@@ -557,7 +557,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The sampler that a record names; 0 = none, or that one.
+    /// The sampler that a record names; 0 = none, or the one with number 0.
     pub(crate) fn sampler(&self) -> u64 {
         self.sampler
     }
@@ -568,24 +568,24 @@ impl<'a> Fields<'a> {
         if direction == DIRECTION_EGRESS { [out_if, in_if] } else { [in_if, out_if] }
     }
 
-    /// The domain that options are about; 0 = their own.
+    /// The domain that options describe; 0 = their own.
     pub(crate) fn scope_domain(&self) -> u32 {
         self.scope_domain
     }
 
-    /// When the exporter started, if options say that.
+    /// When the exporter started, if options say so.
     pub(crate) fn boot_time(&self) -> Option<u64> {
         (self.boot != 0).then_some(self.boot)
     }
 
-    /// The name of an interface, if a record of options has one.
+    /// The name of an interface, if an options record has one.
     pub(crate) fn interface_name(&self, exporter: IpAddr) -> Option<InterfaceName> {
         let interface = [self.record.in_if, self.record.out_if].into_iter().find(|number| *number != 0)?;
         let name = read_name(self.name).or_else(|| read_name(self.description))?;
         Some(InterfaceName { exporter, interface, name })
     }
 
-    /// The record that these fields are, and that of the flow's other direction.
+    /// The record that these fields make, and the one for the flow's other direction.
     #[inline]
     pub(crate) fn finish_records(
         &mut self,
@@ -658,7 +658,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A record may have elements of both families, of which one is 0: an IPv4 address of 0.0.0.0 is one beside another IPv4 address.
+/// If a record has elements of both families, those of one are 0: then 0.0.0.0 is an IPv4 address only if the other address is one, too.
 fn name_zero_address(record: &mut FlowRecord, has: &Contents) {
     let zero = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
     let is_ipv4 =
@@ -671,7 +671,7 @@ fn name_zero_address(record: &mut FlowRecord, has: &Contents) {
     }
 }
 
-/// The other direction of a record's flow, which counted nothing yet.
+/// A record for the other direction of the flow, with nothing counted yet.
 fn reversed_record(record: &FlowRecord) -> FlowRecord {
     FlowRecord {
         src: record.dst,
@@ -693,7 +693,7 @@ fn reversed_record(record: &FlowRecord) -> FlowRecord {
     }
 }
 
-/// Fills in what a packet's headers say, of the inner packet of a tunnel. It is one packet, unless the record counted more.
+/// Fills in what a packet's headers say (in a tunnel, those of the inner packet). Counts one packet, unless the record counted more.
 pub(crate) fn fill_from_packet(record: &mut FlowRecord, packet: &ReportedPacket<'_>) {
     let flow = packet.inner_flow();
     record.src = to_mapped_address(flow.src);

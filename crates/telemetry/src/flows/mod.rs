@@ -1,10 +1,10 @@
 //! Flow exports decoded to flow records: NetFlow v5, NetFlow v9, IPFIX and sFlow v5.
 //!
-//! A template is compiled once (`plan.rs`) and then run over the bytes of its records (`fields.rs`). Templates, sampling rates and
-//! sequence numbers belong to a session (`session.rs`): an exporter's address and port, its format and its domain. What is not
-//! read is counted in bytes and by reason (`counters.rs`). No sockets, clocks or threads, and no allocation per record. Memory is
-//! bounded: so many sources, so many of each address, so many templates of each. Where several threads each have a decoder, all
-//! datagrams of an address go to one of them, and they share what bounds them together (`registry.rs`).
+//! A template is compiled once (`plan.rs`) and then run over the bytes of its records (`fields.rs`). Templates, sampling rates
+//! and sequence numbers belong to a session (`session.rs`): an exporter's address and port, its format and its domain. Bytes that
+//! are not read are counted by reason (`counters.rs`). No sockets, clocks or threads, and no allocation per record. Memory is
+//! bounded by limits on sources, on sources per address, and on templates per source. If several threads each have a decoder, all
+//! datagrams of an address go to one of them, and the decoders share their common limits (`registry.rs`).
 
 mod counters;
 #[cfg(feature = "emit")]
@@ -38,11 +38,11 @@ pub use counters::DecoderCounters;
 pub(crate) use fields::fill_from_packet;
 pub use registry::SourceRegistry;
 
-/// Nanoseconds after which a silent source may give its place to one of another address.
+/// How long a source must be silent, in nanoseconds, before it may give its place to one of another address.
 const IDLE: u64 = 1_800_000_000_000;
-/// The same to one of its own address, and for an agent that another sender may then speak for.
+/// The same for one of its own address, and for an agent before another sender may speak for it.
 const IDLE_OF_ADDRESS: u64 = 60_000_000_000;
-/// Shortest time between two searches for silent sources, as each looks at all.
+/// Shortest time between two searches for silent sources, since each search looks at all sources.
 const SEARCH: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,10 +57,10 @@ pub enum FlowExportFormat {
     Sflow,
 }
 
-/// Who numbers its datagrams, and whose templates are its own. Several processes behind one address are one source to people.
+/// A source numbers its datagrams and has its own templates. Several processes behind one address are one source to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowExportSource {
-    /// Source address of the datagrams; of sFlow, the address by which the agent names itself.
+    /// Source address of the datagrams; in sFlow, the address by which the agent names itself.
     pub exporter: IpAddr,
     pub format: FlowExportFormat,
     /// The engine's type and id (v5), the source id (v9), the observation domain (IPFIX), or the sub-agent (sFlow).
@@ -79,16 +79,16 @@ impl fmt::Display for FlowExportSource {
     }
 }
 
-/// What a decoder is given about its exporters.
+/// Options of a decoder, about its exporters.
 #[derive(Clone, Debug)]
 pub struct DecoderOptions {
-    /// Most sources that are followed.
+    /// Maximum number of sources followed.
     pub sources: usize,
-    /// Most of these that have one sender's address.
+    /// Maximum number of them with the same sender's address.
     pub sources_per_address: usize,
-    /// Senders that are taken, and agents of sFlow for which any of them may speak; empty = all.
+    /// Senders that are accepted, and sFlow agents for which any of them may speak; empty = all.
     pub allowed: Vec<Prefix>,
-    /// Sampling rates of exporters that announce none. The longest prefix counts.
+    /// Sampling rates of exporters that announce none. The longest prefix wins.
     pub sampling: Vec<(Prefix, u32)>,
 }
 
@@ -102,7 +102,7 @@ impl Default for DecoderOptions {
 #[derive(Default)]
 struct Sender {
     sessions: Vec<Session>,
-    /// Rates of domains, as options of other domains say.
+    /// Rates of domains, as announced by options of other domains.
     domain_rates: Vec<(u32, u32)>,
     /// The rate if none is announced; 0 = 1.
     static_rate: u32,
@@ -114,18 +114,18 @@ pub struct Decoder {
     senders: HashMap<IpAddr, Sender, RandomState>,
     registry: Arc<SourceRegistry>,
     counters: DecoderCounters,
-    /// What sources that gave their places had counted.
+    /// Counters of sources that gave up their places.
     gone: GapCounters,
-    /// When silent sources were last searched for, and the last search of any decoder that this one took part in.
+    /// When this decoder last searched for silent sources, and the last search of any decoder that it took part in.
     searched: Option<u64>,
     search: u32,
     /// Memory for records with fields of unknown length.
     places: Vec<RunPlace>,
-    /// Senders that were added since they were last asked for.
+    /// Senders added since the last [`Decoder::take_new_senders`].
     new_senders: Vec<IpAddr>,
 }
 
-/// Most senders that wait to be asked for.
+/// Maximum number of senders kept for [`Decoder::take_new_senders`].
 const NEW_SENDERS: usize = 64;
 
 impl Decoder {
@@ -148,7 +148,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a datagram, and hands on what it says, and the reason of each part that is not read.
+    /// Decodes a datagram, and passes on what it says, and the reason for each part that is not read.
     pub fn decode_datagram(
         &mut self,
         at: ArrivalTime,
@@ -169,7 +169,7 @@ impl Decoder {
         }
     }
 
-    /// An error if nothing of the datagram was read.
+    /// Returns an error if nothing of the datagram was read.
     fn decode_netflow(
         &mut self,
         at: ArrivalTime,
@@ -191,7 +191,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// An error if nothing of the datagram was read.
+    /// Returns an error if nothing of the datagram was read.
     fn decode_sflow(
         &mut self,
         at: ArrivalTime,
@@ -323,7 +323,7 @@ impl Decoder {
         self.registry.give_back(removed);
     }
 
-    /// Senders that were added since the last call, as far as there was room to remember them.
+    /// Senders added since the last call, as far as there was room to remember them.
     pub fn take_new_senders(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.new_senders)
     }
@@ -336,7 +336,7 @@ impl Decoder {
         self.senders.values().flat_map(|sender| &sender.sessions)
     }
 
-    /// All sources, and what is missing of each.
+    /// All sources, and what is missing from each.
     pub fn source_gaps(&self) -> impl Iterator<Item = (FlowExportSource, GapCounters)> + use<> {
         let mut sums: HashMap<FlowExportSource, GapCounters> = HashMap::new();
         for session in self.all_sessions() {

@@ -1,24 +1,24 @@
 //! Templates, compiled once to a plan: which bytes of a record go into which column.
 //!
-//! NetFlow v9 and IPFIX share the numbers of elements. Where several elements fill one column, or one element occurs several times, a
-//! plan tries them in the order of [`Target::from_element`], the last occurrence first, and takes the first that is not 0: inside a
-//! tunnel the inner values stand behind the outer ones (RFC 7011 8).
+//! NetFlow v9 and IPFIX share the numbers of elements. If several elements fill one column, or one element occurs
+//! several times, a plan tries them in the order of [`Target::from_element`], the last occurrence first, and takes the
+//! first that is not 0: in a tunnel, the inner values follow the outer ones (RFC 7011 8).
 
 use dta_proto::counter::{Enterprise, FlowReason};
 
 use super::FlowExportFormat;
 use super::fields::{Fields, REVERSE, Target};
 
-/// Most fields of a template.
+/// The most fields that a template may have.
 pub(crate) const FIELDS: usize = 256;
-/// The length of a field that says its length itself (RFC 7011 7).
+/// The length of a field whose records state its length (RFC 7011 7).
 const VARIABLE: u16 = u16::MAX;
 
 /// One value of a record.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     target: Target,
-    /// Which run of fields of known length it belongs to; the field of unknown length behind that run has this number, too.
+    /// Which run of fields of known length it belongs to; the field of unknown length after that run has the same number.
     run: u16,
     /// Where it is in that run.
     offset: u16,
@@ -26,7 +26,7 @@ struct Step {
     len: u16,
 }
 
-/// Where a run and the field behind it are in a record.
+/// Where a run and the field after it are in a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunPlace {
     start: usize,
@@ -45,11 +45,11 @@ pub(crate) struct Plan {
     /// Whether records are options, and not data.
     pub(crate) is_options: bool,
     pub(crate) has: Contents,
-    /// Whose elements it has, if records count no flows.
+    /// The enterprise whose elements it has, if records count no flows.
     pub(crate) enterprise: Option<Enterprise>,
 }
 
-/// What records of a template have, also where it is 0.
+/// Which values the records of a template have, even if they are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) src: bool,
@@ -77,20 +77,20 @@ pub(crate) struct FieldSpec {
 /// A template, as it was received and as it is used.
 pub(crate) struct Template {
     pub(crate) id: u16,
-    /// Bytes behind the id.
+    /// The bytes after the id.
     definition: Box<[u8]>,
     is_options: bool,
     pub(crate) plan: Plan,
 }
 
-/// What stands at the start of the rest of a set of templates.
+/// The next template in the rest of a set of templates.
 pub(crate) struct TemplateRecord<'a> {
     pub(crate) id: u16,
     definition: &'a [u8],
     is_options: bool,
     /// How many of its fields are scopes.
     scopes: usize,
-    /// Bytes before its fields, of its definition.
+    /// Bytes of its definition before its fields.
     head: usize,
     has_enterprises: bool,
 }
@@ -100,7 +100,7 @@ fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl<'a> TemplateRecord<'a> {
-    /// Reads one, and moves `rest` behind it. An error if it is longer than the rest.
+    /// Reads one, and moves `rest` past it. Returns an error if it is longer than the rest.
     pub(crate) fn parse_next(
         rest: &mut &'a [u8],
         format: FlowExportFormat,
@@ -139,12 +139,12 @@ impl<'a> TemplateRecord<'a> {
         Some((TemplateRecord { id, definition, is_options, scopes, head, has_enterprises }, end))
     }
 
-    /// Whether this is what a template was made of.
+    /// Whether a template was compiled from this definition.
     pub(crate) fn is_definition_of(&self, template: &Template) -> bool {
         template.is_options == self.is_options && *template.definition == *self.definition
     }
 
-    /// Compiles it. An error if its id is that of a set of templates, or it has too many fields; `None` if its records have no bytes.
+    /// Compiles it. Returns an error if its id is that of a template set or it has too many fields; `None` if its records have no bytes.
     pub(crate) fn compile(&self, format: FlowExportFormat) -> Result<Option<Template>, FlowReason> {
         let mut rest = &self.definition[self.head..];
         let mut fields = Vec::with_capacity(rest.len() / 4);

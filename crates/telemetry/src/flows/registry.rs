@@ -9,23 +9,23 @@ use foldhash::fast::RandomState;
 
 use super::{IDLE, IDLE_OF_ADDRESS};
 
-/// How many sources are followed, and who speaks for which agent of sFlow.
+/// How many sources are followed, and which sender speaks for which sFlow agent.
 #[derive(Default)]
 pub struct SourceRegistry {
     sources: AtomicUsize,
-    /// Increases when a decoder finds no place for a source: silent ones may be those of another.
+    /// Increases when a decoder finds no place for a source: silent sources may be at another decoder.
     searches: AtomicU32,
     agents: Mutex<HashMap<IpAddr, AgentOwner, RandomState>>,
 }
 
-/// Who speaks for an agent of sFlow.
+/// The sender that speaks for an sFlow agent.
 struct AgentOwner {
     sender: IpAddr,
     heard: u64,
 }
 
 impl SourceRegistry {
-    /// Counts one more source, unless there are as many as there may be.
+    /// Counts one more source, unless there are `most` already.
     pub(super) fn take_place(&self, most: usize) -> bool {
         let one_more = |count: usize| (count < most).then_some(count + 1);
         self.sources.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
@@ -43,8 +43,8 @@ impl SourceRegistry {
         self.searches.load(Ordering::Relaxed)
     }
 
-    /// Whether a sender may speak for an agent: its own address; one that is listed, if there is a list; otherwise one for which
-    /// nobody else speaks.
+    /// Whether a sender may speak for an agent: the agent's own address always may. Another may if it is
+    /// listed or, without a list, if nobody else speaks for the agent.
     pub(super) fn may_speak(&self, now: u64, from: IpAddr, agent: IpAddr, is_listed: Option<bool>) -> bool {
         let is_anothers = || {
             self.agents().get(&agent).is_some_and(|owner| {
@@ -72,7 +72,7 @@ impl SourceRegistry {
         self.agents().retain(|_, owner| now.saturating_sub(owner.heard) < IDLE);
     }
 
-    /// A thread that panicked left a whole table.
+    /// A thread that panicked left the table intact, so poisoning is ignored.
     fn agents(&self) -> MutexGuard<'_, HashMap<IpAddr, AgentOwner, RandomState>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,13 +2,13 @@
 
 use super::fields::Fields;
 
-/// Most rates of one source: a chassis has hundreds of interfaces.
+/// Maximum number of rates of one source: a chassis has hundreds of interfaces.
 const RATES: usize = 1024;
 
-/// What a rate is about.
+/// What a rate applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SamplingScope {
-    /// All that is not said otherwise.
+    /// Everything without a rate of its own.
     Domain,
     Interface(u32),
     /// A sampler or selector by its id.
@@ -20,7 +20,7 @@ pub(crate) enum SamplingScope {
 pub(crate) struct Samplers(Vec<(SamplingScope, u32)>);
 
 impl Samplers {
-    /// Beyond [`RATES`], new ones are left out; `false` says that.
+    /// Returns `false` if the rate was left out because there are [`RATES`] already.
     pub(crate) fn learn_rate(&mut self, scope: SamplingScope, rate: u32) -> bool {
         match self.0.binary_search_by_key(&scope, |(known, _)| *known) {
             Ok(at) => self.0[at].1 = rate,
@@ -30,8 +30,8 @@ impl Samplers {
         true
     }
 
-    /// The rate of a record: its own; that of the sampler that it names, of its interface, of its domain, or of the only
-    /// sampler; or `otherwise`.
+    /// The rate of a record: its own; else that of the sampler that it names, of its interface, of its
+    /// domain, or of the only sampler; else `otherwise`.
     #[inline]
     pub(crate) fn sampling_rate_of(&self, record: &Fields<'_>, otherwise: u32) -> u32 {
         record.sampling_rate().unwrap_or_else(|| {

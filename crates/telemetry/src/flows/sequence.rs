@@ -1,21 +1,21 @@
 //! The numbering of one source: what is missing, came late, or came twice.
 //!
-//! NetFlow v9 numbers datagrams; NetFlow v5 and IPFIX number records, and a datagram has the number of its first one. So
-//! every datagram stands for a run of numbers.
+//! NetFlow v9 numbers datagrams. NetFlow v5 and IPFIX number records, and a datagram has the number of its
+//! first record. So every datagram stands for a run of numbers.
 //!
-//! softflowd gives an IPFIX message the number after its last record, and does not count options. That shows in two messages in
-//! a row, unless both have as many records.
+//! softflowd gives an IPFIX message the number after its last record, and does not count options. Two
+//! messages in a row reveal that, unless both have the same number of records.
 
 use dta_proto::counter::gaps::{GapCounters, RESTART};
 
-/// Datagrams that are remembered, to tell a repeat from one that is late.
+/// How many datagrams are remembered, to tell a repeat from a late one.
 const REMEMBERED: usize = 32;
 
-/// Milliseconds by which the uptime of a datagram that is late may be behind.
+/// How far the uptime of a late datagram may be behind, in milliseconds.
 const LATE_UPTIME: u32 = 10_000;
-/// Milliseconds by which an uptime that has wrapped around may be ahead.
+/// How far ahead an uptime that has wrapped around may be, in milliseconds.
 const WRAPPED_UPTIME: u32 = 3_600_000;
-/// Numbers by which exporters may be behind that do not number options.
+/// How far behind the numbers of an exporter that does not number options may be.
 const UNNUMBERED: u32 = 64;
 
 /// When a datagram was sent.
@@ -28,8 +28,8 @@ pub(crate) struct SentTime {
 }
 
 impl SentTime {
-    /// Whether the exporter has started between a datagram sent at `newest` and this one: its uptime has gone back, and did not wrap
-    /// around.
+    /// Whether the exporter restarted between a datagram sent at `newest` and this one: its uptime has gone
+    /// back without wrapping around.
     fn is_of_a_new_start(self, newest: SentTime) -> bool {
         let (Some(uptime), Some(newest)) = (self.uptime, newest.uptime) else { return false };
         uptime < newest && newest - uptime >= LATE_UPTIME && uptime.wrapping_sub(newest) >= WRAPPED_UPTIME
@@ -62,7 +62,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Records a datagram with `count` numbers from `first` on; `None` if it is not known how many.
+    /// Records a datagram with `count` numbers from `first` on; `None` if the count is unknown.
     pub(crate) fn note_datagram(&mut self, first: u32, count: Option<u32>, sent: SentTime) {
         let newest = self.newest;
         if sent
@@ -92,13 +92,13 @@ impl Sequence {
             self.missing += u64::from(ahead);
             self.next = after;
         } else if count == Some(0) {
-            // It has no number of its own.
+            // An empty datagram has no number of its own.
             return;
         } else if self.recent[..self.count.min(REMEMBERED)].contains(&first) {
             self.counters.repeats += 1;
             return;
         } else if self.missing == 0 {
-            // Nothing is missing that it could be: an old one again, or of an exporter that numbers otherwise.
+            // It fills no gap: it is an old one again, or its exporter numbers differently.
             if behind <= UNNUMBERED && sent.is_later(newest) {
                 self.next = after;
             } else {
@@ -113,7 +113,7 @@ impl Sequence {
         self.remember_datagram(first, count);
     }
 
-    /// Records a message of IPFIX with so many records of data and of options; `None` if it is not known how many.
+    /// Records an IPFIX message and its numbers of data records and of options; `None` if they are unknown.
     pub(crate) fn note_message(&mut self, number: u32, contents: Option<(u32, u32)>, sent: SentTime) {
         let Some((records, options)) = contents else {
             self.last = None;

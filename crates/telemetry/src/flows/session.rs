@@ -13,7 +13,7 @@ use super::{FlowExportFormat, FlowExportSource};
 use crate::exported::Exported;
 use crate::reports::ArrivalTime;
 
-/// Most templates of one source.
+/// Maximum number of templates of one source.
 pub(crate) const TEMPLATES: usize = 64;
 
 /// Lengths of headers: of messages, of sets, and of a record of NetFlow v5.
@@ -22,10 +22,10 @@ const V9_HEADER: usize = 20;
 const IPFIX_HEADER: usize = 16;
 const SET_HEADER: usize = 4;
 const V5_RECORD: usize = 48;
-/// Shorter rests of a set are padding, whatever they hold.
+/// A shorter rest of a set is padding, whatever it holds.
 const PADDING: usize = 4;
 
-/// What every datagram says of itself.
+/// What every datagram says about itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowExportHeader {
     pub(crate) format: FlowExportFormat,
@@ -86,13 +86,13 @@ impl FlowExportHeader {
 pub(crate) struct SessionInputs<'a> {
     /// The rate of an exporter that announces none; 0 = 1.
     pub(crate) static_rate: u32,
-    /// Rates of domains, as options of other domains say.
+    /// Rates of domains, as announced by options of other domains.
     pub(crate) domain_rates: &'a mut Vec<(u32, u32)>,
     pub(crate) places: &'a mut Vec<RunPlace>,
     pub(crate) counters: &'a mut DecoderCounters,
 }
 
-/// Most rates of other domains that an exporter may announce.
+/// Maximum number of rates of other domains that an exporter may announce.
 const DOMAIN_RATES: usize = 256;
 
 pub(crate) struct Session {
@@ -188,13 +188,13 @@ impl Session {
         self.templates.len() as u64
     }
 
-    /// Records a datagram of sFlow, which was sent so many milliseconds after the agent's start.
+    /// Records an sFlow datagram, sent `uptime` milliseconds after the agent's start.
     pub(crate) fn note_sflow_datagram(&mut self, now: u64, sequence: u32, uptime: u32) {
         self.heard = now;
         self.sequence.note_datagram(sequence, Some(1), SentTime { uptime: Some(uptime), seconds: 0 });
     }
 
-    /// Decodes a datagram of another format.
+    /// Decodes a datagram of any format but sFlow.
     pub(crate) fn decode_datagram(
         &mut self,
         at: ArrivalTime,
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Templates and options first: they are about data before them in the datagram, too.
+    /// Reads templates and options first: they also apply to data before them in the datagram.
     fn decode_sets(
         &mut self,
         mut context: ExportContext,
@@ -244,7 +244,7 @@ impl Session {
         let is_ipfix = self.source.format == FlowExportFormat::Ipfix;
         let (start, mut end) = (if is_ipfix { IPFIX_HEADER } else { V9_HEADER }, payload.len());
         if is_ipfix {
-            // The header has a length: what is behind that is no part of the message.
+            // The header has a length: what follows it is not part of the message.
             let len = usize::from(u16::from_be_bytes([payload[2], payload[3]]));
             if len > end || len < start {
                 count.is_unknown = true;
@@ -454,13 +454,13 @@ impl Session {
     }
 }
 
-/// Records of unknown length are as short as padding.
+/// Records of unknown length can be as short as padding.
 fn is_padding_of(plan: &Plan, set: &SetBytes<'_>, at: usize) -> bool {
     let rest = &set.body[at..];
     plan.is_variable() && rest.len() < PADDING && rest.iter().all(|byte| *byte == 0)
 }
 
-/// What is left of a set behind its last record.
+/// Handles what is left of a set after its last record.
 fn end_set(
     set: &SetBytes<'_>,
     at: usize,
@@ -477,7 +477,7 @@ fn end_set(
     }
 }
 
-/// Firewalls report a session's counts in updates (event 5), and those of the last one again when it ends (event 2).
+/// Firewalls report a session's counts in updates (event 5), and repeat those of the last update when it ends (event 2).
 fn is_repeated_update(last: &mut Option<Box<FlowRecord>>, event: u8, record: &FlowRecord) -> bool {
     let record = FlowRecord { received: 0, ..*record };
     match event {

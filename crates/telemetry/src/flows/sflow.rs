@@ -20,13 +20,13 @@ pub(crate) fn reason_of_error(error: &Error) -> FlowReason {
     }
 }
 
-/// Who numbers a datagram. An agent without an address is known by the datagram's.
+/// The source that numbers a datagram. An agent without an address goes by the sender's.
 pub(crate) fn datagram_source(from: IpAddr, datagram: &SflowDatagram<'_>) -> FlowExportSource {
     let exporter = datagram.agent.filter(|agent| !agent.is_unspecified()).unwrap_or(from).to_canonical();
     FlowExportSource { exporter, format: FlowExportFormat::Sflow, domain: datagram.sub_agent }
 }
 
-/// Reads all samples of a datagram, and hands on what they say. `static_rate` is the rate of samples without one; 0 = 1.
+/// Reads all samples of a datagram, and passes on what they say. `static_rate` is the rate of samples without one; 0 = 1.
 pub(crate) fn decode_samples(
     mut datagram: SflowDatagram<'_>,
     source: &FlowExportSource,

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use super::ReportVersion;
 
 dta_proto::named! {
-    /// The senders with different bytes. A listener has one; [`Dialect::Auto`] guesses per datagram.
+    /// Senders whose bytes differ. A listener has one; [`Dialect::Auto`] guesses per datagram.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Dialect {
         /// By the first bytes of each datagram: version 0 is a Telemetry Report v0.5, 2 is v2.0; 1 is v1.0, or
@@ -75,7 +75,7 @@ pub struct IntSettings {
     pub source_only_words: u8,
 }
 
-/// What dialect and first bytes of a datagram determine.
+/// What the dialect and the first bytes of a datagram determine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) version: ReportVersion,
@@ -90,7 +90,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// For packets that no report of INT brought.
+    /// For packets that did not come in an INT report.
     pub(super) const WITHOUT_INT: Form = Form {
         version: ReportVersion::V10,
         mark: Mark::Never,

@@ -48,7 +48,7 @@ pub enum Variant {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// Behind its own TCP or UDP header, which is unchanged.
+    /// After its own TCP or UDP header, which is unchanged.
     #[default]
     Behind,
     /// This UDP destination port replaces the old one, which INT keeps (v0.5, v2.1).

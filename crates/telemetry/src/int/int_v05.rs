@@ -3,7 +3,7 @@
 //! Shim: `type 8, reserved 8, length 8, reserved 8`. Header, 8 bytes: `version 4, rep 2, C 1, E 1,
 //! reserved 3, instruction count 5, max hops 8, total hops 8, instructions 16, reserved 16`. Then the
 //! stack, and a tail of 4 bytes: `protocol 8, port 16, DSCP 8`. The length counts all of them, in words;
-//! generators leave it 0, which is taken too, as the header alone says how long the stack is.
+//! generators leave it 0, which is accepted too, since the header alone gives the length of the stack.
 //!
 //! GÉANT's program for INT v0.4 sends timestamps of 64 bits under the same instruction count: the length shows it.
 

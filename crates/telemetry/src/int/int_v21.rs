@@ -6,9 +6,9 @@
 //! remaining hops 8, instructions 16, domain 16, domain instructions 16, domain flags 16`.
 //!
 //! The metadata of a domain ends each hop, and is not read. What only the source added ("source-only")
-//! follows the last hop. The bytes do not give its length: the setting does; without one, it is whatever does
-//! not fill a hop. If hops have no metadata of the domain and fill the stack, how much is the source's is unknown,
-//! and no hop is read. Transparent Security's (domain 0x5453) is known: the MAC of the first device, in 2 words.
+//! follows the last hop. Its length is not in the bytes but in the setting; without one, it is whatever does not fill a
+//! hop. If hops have no metadata of the domain and fill the stack, it is unknown how much is the source's, and no hop
+//! is read. Transparent Security's (domain 0x5453) is known: the MAC of the first device, in 2 words.
 //!
 //! INT-MX has the same shim, of type 3. Its header, 12 bytes:
 //! `version 4 = 2, D 1, reserved 27, instructions 16, domain 16, domain instructions 16, domain flags 16`. No

@@ -97,8 +97,8 @@ impl Instructions {
     }
 }
 
-/// Where each field lies in one node's bytes: 5 bits per [`Item`], the offset in words of 4 bytes, and above
-/// them the two flags. A single number, because it is copied with each report and hop.
+/// Where each field lies in one node's bytes: 5 bits per [`Item`] for the offset in words of 4 bytes, and
+/// above them the two flags. A single number, because it is copied with each report and hop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout(u64);
 
@@ -269,7 +269,7 @@ pub(super) enum LatencyWords {
         egress: usize,
         ingress: usize,
     },
-    /// It is not known, and not as long as this word is as it is.
+    /// It is unknown, and stays so as long as this word does not change.
     Unknown(Option<usize>),
 }
 
@@ -297,7 +297,7 @@ impl<'a> Metadata<'a> {
         Some(offset_in(payload, self.bytes)? + at)
     }
 
-    /// Where [`Metadata::node_latency`] is; `None` if that cannot be said of other reports.
+    /// Where [`Metadata::node_latency`] is; `None` if that does not hold for other reports.
     pub(super) fn latency_words(&self, payload: &[u8]) -> Option<LatencyWords> {
         let item = |item| self.item_offset(payload, item);
         let sent = item(Item::Latency);
@@ -312,7 +312,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The lowest bits of a queue's word that are its value.
+    /// How many of the lowest bits of a queue's word are its value.
     pub(super) fn fill_bits(&self) -> u8 {
         if self.layout.0 & HALVED_QUEUE != 0 { 16 } else { 24 }
     }

@@ -12,7 +12,7 @@
 //! | `packet.rs` | the packet in a report: flow, tunnel |
 //! | `dialect.rs` | differences between senders |
 //! | `metadata.rs`, `stack.rs` | metadata of a node; the stack of a packet |
-//! | `template.rs` | what reports have in common that are read in the same way |
+//! | `template.rs` | what reports that are read in the same way have in common |
 //! | `emit.rs` | encoders: for tests, benchmarks and testbeds (feature `emit`) |
 
 mod dialect;

@@ -38,7 +38,7 @@ pub struct ReportedPacket<'a> {
     /// Bytes of the IP packet, as its header says.
     pub length: u16,
     pub stack: Option<Stack<'a>>,
-    /// Whether it carries INT whose hops cannot be read: cut short, or with words of the source that nothing tells from hops.
+    /// Whether it carries INT whose hops cannot be read: cut short, or with words of the source that cannot be told from hops.
     pub has_unread_int: bool,
     /// The tunnel around it.
     pub tunnel: Option<Tunnel>,
@@ -48,7 +48,7 @@ pub struct ReportedPacket<'a> {
     pub tags: LinkTags,
 }
 
-/// Fields of the IP header and the one behind it.
+/// Fields of the IP header and of the header after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketHeaders {
     /// Bytes of the IP packet, as its header says.
@@ -101,7 +101,7 @@ pub fn packet_in_ethernet(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
     parse_packet(bytes, First::Ethernet, &Form::WITHOUT_INT)
 }
 
-/// The same of a packet from its IP header on.
+/// As [`packet_in_ethernet`], from the IP header on.
 pub fn packet_in_ip(bytes: &[u8]) -> Result<ReportedPacket<'_>> {
     parse_packet(bytes, First::Ip, &Form::WITHOUT_INT)
 }
@@ -303,7 +303,7 @@ fn behind_ethernet<'a>(bytes: &'a [u8], may_have_labels: bool, tags: &mut LinkTa
     }
 }
 
-/// What is behind MPLS labels: IP, or Ethernet with or without a control word (RFC 4448, RFC 4385), which begins with four zeros.
+/// What follows MPLS labels: IP, or Ethernet with or without a control word (RFC 4448, RFC 4385), which begins with four zeros.
 #[cold]
 fn behind_mpls<'a>(bytes: &'a [u8], tags: &mut LinkTags) -> Result<&'a [u8]> {
     let short = || truncated("mpls", 4, bytes.len());
@@ -338,7 +338,7 @@ struct Ip<'a> {
     protocol: u8,
     dscp: u8,
     length: u16,
-    /// Whether it is no later fragment.
+    /// Whether it is unfragmented or the first fragment.
     is_first: bool,
     rest: &'a [u8],
 }

@@ -6,8 +6,8 @@
 //! INT then `metadata bits 16, domain 16, domain bits 16, domain status 16` and the metadata; then what the
 //! inner type says.
 //!
-//! IOAM's contents are not defined in this version: such a report is an error ([`IOAM`]), and the ones after
-//! it are parsed. After a length that contradicts what it counts nothing can be located: such a report is the datagram's last.
+//! IOAM's contents are not defined in this version: such a report is an error ([`IOAM`]), and the ones after it are parsed. After
+//! a length that contradicts what it counts, nothing can be located, so that report is the datagram's last.
 //!
 //! Sinks of published P4 programs send a length of 0 and one report, some without the part of type INT. It is read to the end if
 //! a packet with INT is found there.

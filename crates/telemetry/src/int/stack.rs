@@ -28,8 +28,8 @@ pub struct Stack<'a> {
     pub(super) hop_len: u8,
     pub(super) layout: Layout,
     pub(super) is_mx: bool,
-    /// The header is consistent, but where the hops are is unknown: the bytes end too early, or the domain's do not say how many
-    /// they are.
+    /// The header is consistent, but the hops cannot be located: the bytes end too early, or the number of
+    /// the domain's bytes is unknown.
     pub(super) is_unread: bool,
 }
 
@@ -75,9 +75,9 @@ impl<'a> Stack<'a> {
 
 /// Parses INT at the start of these bytes: shim, header, stack, and in v0.5 the tail.
 ///
-/// The version comes from the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its instructions where
-/// v1.0 has reserved bits. Where INT is only a guess, everything that the specification fixes must be so: reserved bits are 0, and
-/// there is at least one hop. Encrypted bytes are taken for INT often enough otherwise.
+/// The version comes from the header: v2.1 says 2, v1.0 says 1 or 0, and v0.5 counts its instructions where v1.0 has
+/// reserved bits. If INT is only a guess, everything that the specification fixes must match: reserved bits are 0, and
+/// there is at least one hop. Otherwise, encrypted bytes would often be taken for INT.
 #[inline]
 pub(super) fn parse_stack<'a>(bytes: &'a [u8], over_tcp: bool, form: &Form) -> Result<(Stack<'a>, Behind)> {
     let have = saturating_u16(bytes.len());

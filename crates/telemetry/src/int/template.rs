@@ -1,7 +1,7 @@
-//! Templates of reports: what another report must have in common with one to be read in the same way, and where its values
-//! are. `crates/link/ebpf/events.bpf.c` compares reports with them.
+//! Templates of reports: what another report must have in common with one to be read in the same way, and
+//! where its values are. `crates/link/ebpf/events.bpf.c` compares reports with them.
 //!
-//! Only reports of v0.5 and v1.0 about a TCP or UDP packet over plain IPv4 have one, with INT v0.5 or v1.0 and no tunnel.
+//! Only v0.5 and v1.0 reports about a TCP or UDP packet over plain IPv4, with INT v0.5 or v1.0 and no tunnel, have one.
 
 use dta_proto::wire::{ethernet, ipv4, udp};
 
@@ -9,7 +9,7 @@ use super::metadata::{Item, LatencyWords};
 use super::packet::{TCP, TCP_HEADER_LEN, get_be_u16, get_be_u32};
 use super::{Dialect, IntReport, IntSettings, Metadata, ReportVersion, tunnel};
 
-/// All of these are as in `events.bpf.c`.
+/// All of these match `events.bpf.c`.
 const MOST_OPERATIONS: usize = 64;
 const REACH: usize = 1023;
 const NO_SLOT: u32 = u32::MAX;
@@ -17,7 +17,7 @@ const INT_HEADERS_LEN: usize = 12;
 const PROBE_LEN: usize = 8;
 const TAIL_LEN: usize = 4;
 
-/// Words of 8 bytes of a template.
+/// Length of a template in words of 8 bytes.
 pub(crate) const TEMPLATE_WORDS: usize = 1 + 2 * MOST_OPERATIONS;
 
 #[derive(Clone, Copy)]
@@ -134,7 +134,7 @@ impl<'a> Template<'a> {
         Some(template)
     }
 
-    /// The hash by which the program finds it, of reports of this listener.
+    /// The hash by which the program finds it, for reports of this listener.
     pub(crate) fn hash_for(&self, listener: u32) -> Option<u64> {
         let word = |at: usize| get_be_u32(self.payload, at).map(u64::from);
         let protocol = u64::from(*self.payload.get(self.ip + 9)?);
@@ -185,7 +185,7 @@ impl<'a> Template<'a> {
         self.push(OperationKind::Sum, 0, 0, 0, Some(slot))
     }
 
-    /// What is as the slot says.
+    /// Checks the state in the slot.
     pub(crate) fn add_state(&mut self, slot: SlotName) -> Option<()> {
         self.push(OperationKind::State, 0, 0, 0, Some(slot))
     }
@@ -197,7 +197,7 @@ impl<'a> Template<'a> {
         words
     }
 
-    /// How many of these are read.
+    /// How many words of [`Template::to_words`] are used.
     pub(crate) fn used_words(&self) -> usize {
         1 + 2 * self.count
     }
@@ -214,7 +214,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// The word at an offset is as it is, but for its lowest bits.
+    /// Requires the word at an offset to be the same, except for its lowest bits.
     fn expect_equal(&mut self, at: usize, shift: u8) -> Option<()> {
         let value = get_be_u32(self.payload, at)?;
         if shift == 0 && self.extend_to_pair(at)? {
@@ -223,7 +223,7 @@ impl<'a> Template<'a> {
         self.push(OperationKind::Equal, at, shift, value, None)
     }
 
-    /// Has the last operation compare the word at an offset, too, if it compares the whole word before.
+    /// Makes the last operation also compare the word at an offset, if it compares the whole word before it.
     fn extend_to_pair(&mut self, at: usize) -> Option<bool> {
         let Some(last) = self.count.checked_sub(1) else { return Some(false) };
         let first = at.wrapping_sub(4);
@@ -257,7 +257,7 @@ impl<'a> Template<'a> {
         Some(())
     }
 
-    /// Makes reports long enough for the word at an offset.
+    /// Requires reports to be long enough for the word at an offset.
     fn reach(&mut self, at: usize) -> Option<()> {
         self.length = self.length.max(at + 4);
         (at <= REACH).then_some(())
@@ -269,14 +269,14 @@ fn operation_word(kind: OperationKind, at: usize, shift: u8) -> u64 {
     at as u64 | (kind as u64) << 16 | u64::from(shift) << 24
 }
 
-/// Where a part of the payload begins in it.
+/// The offset in the payload at which a part of it begins.
 pub(super) fn offset_in(payload: &[u8], part: &[u8]) -> Option<usize> {
     (part.as_ptr() as usize)
         .checked_sub(payload.as_ptr() as usize)
         .filter(|at| at + part.len() <= payload.len())
 }
 
-/// As `events.bpf.c` mixes.
+/// Mixes as `events.bpf.c` does.
 fn mix(hash: u64, more: u64) -> u64 {
     let hash = (hash ^ more).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^ hash >> 29

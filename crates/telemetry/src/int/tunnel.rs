@@ -167,7 +167,7 @@ fn decapsulate_gre(bytes: &[u8]) -> Option<Inside<'_>> {
     const SEQUENCE: u16 = 0x1000;
     const VERSION: u16 = 0x0007;
     let (flags, protocol) = (get_be_u16(bytes, 0)?, get_be_u16(bytes, 2)?);
-    // Version 1 is PPTP's; source routes are of RFC 1701 alone, which nobody has sent for long.
+    // Version 1 is PPTP's; source routes exist only in RFC 1701, and nobody has sent them for a long time.
     if flags & (VERSION | ROUTING) != 0 {
         return None;
     }

@@ -40,7 +40,7 @@ impl IntCounters {
         self.dropped[reason as usize] += 1;
     }
 
-    /// What does not add up.
+    /// Says what does not add up.
     pub fn find_imbalance(&self) -> Option<String> {
         let dropped: u64 = self.dropped.iter().sum();
         let ended = dropped + self.not_watched + self.unchanged + self.changed;

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::int::{self, IntReport, IntSettings, Metadata, ReportedPacket};
 
-/// Most hops read from one report: more do not fit into the longest stack with more than their numbers.
+/// Maximum number of hops read from one report: the longest stack holds no more, if they have more than their numbers.
 const MOST_HOPS: usize = 64;
 
-/// What holds for all reports that are processed together.
+/// What all reports that are processed together have in common.
 struct ReportContext<'a> {
     at: ArrivalTime,
     settings: &'a IntSettings,
@@ -62,8 +62,8 @@ impl Telemetry {
     /// Processes the payloads of many datagrams, each with its source address. Each report is parsed before
     /// the previous one is judged, so that the cache lines for its flow arrive in time.
     ///
-    /// `program`: an XDP program has passed them on, follows their sequence numbers, and may [drop](Telemetry::share_with_program)
-    /// unchanged ones; the number by which it knows their listener.
+    /// `program`: set if an XDP program has passed them on, to the number by which it knows their listener. The program
+    /// follows their sequence numbers, and may [drop](Telemetry::share_with_program) unchanged reports.
     pub fn ingest_all<'a>(
         &mut self,
         at: ArrivalTime,
@@ -90,7 +90,7 @@ impl Telemetry {
                 }
             };
             let source = reports.datagram_source();
-            // The program follows those of v0.5 and v1.0, which have 32 bits.
+            // The program follows the numbers of v0.5 and v1.0, which have 32 bits.
             if program.is_none() || source.sequence_bits != 32 {
                 self.sources.note_datagram(from, &source);
             }
@@ -139,7 +139,7 @@ impl Telemetry {
         }
     }
 
-    /// Judges a report and makes its primitives. If its packet can be parsed, it has a name.
+    /// Judges a report and makes its primitives. It has a name if its packet can be parsed.
     #[inline]
     fn process_report(
         &mut self,
@@ -390,7 +390,7 @@ impl Telemetry {
         self.count_reports(at.now, one, whose.home.mixed_hash(), 1, Some(whose.flow), made);
     }
 
-    /// The same of several, whose flow's sum is at a place.
+    /// As [`Telemetry::count_flow`], for several reports whose flow's sum is at a place.
     pub(super) fn count_reports(
         &mut self,
         now: u64,

@@ -59,13 +59,13 @@ use tallies::{FlowTallies, PendingTally};
 use trails::{Heard, Trails};
 use unchanged::Templates;
 
-/// Most operations that a sum becomes on one queue pair: three counters, each in all its copies.
+/// Maximum number of operations that a sum becomes on one queue pair: three counters, each in all its copies.
 const OPERATIONS: usize = 3 * MAX_REDUNDANCY as usize;
-/// Kinds of keys in the table: metrics use their numbers, these the ones after.
+/// Kinds of keys in the table: metrics use their own numbers, these the ones after.
 const DROP_COUNTER: u8 = 16;
 const FLOW_DROP_COUNTER: u8 = 17;
 const TRAIL: u8 = 18;
-/// The port by which a flow leaves a switch, if there is no latency entry that could hold it.
+/// The port by which a flow leaves a switch, if no latency entry can hold it.
 const HOP_PORT: u8 = 19;
 /// What an interface has counted, and its name.
 const INTERFACE_COUNTER: u8 = 20;
@@ -84,7 +84,7 @@ pub struct Telemetry {
     trails: Trails,
     tallies: FlowTallies<FlowSum>,
     sources: Sources,
-    /// If an XDP program drops unchanged reports.
+    /// Present if an XDP program drops unchanged reports.
     templates: Option<Templates>,
     counters: IntCounters,
     records: RecordCounters,
@@ -142,7 +142,7 @@ impl EgressPortNames {
     }
 }
 
-/// A value to write or report, with all that is known of it.
+/// A value to write or report, with everything known about it.
 struct ValueReport {
     metric: Metric,
     verdict: Verdict,
@@ -246,7 +246,7 @@ impl Telemetry {
         &self.counters
     }
 
-    /// The senders, and how much of theirs is missing.
+    /// The senders, and how many of their datagrams are missing.
     pub fn int_sources(&self) -> &Sources {
         &self.sources
     }
@@ -449,8 +449,8 @@ impl Telemetry {
         }
     }
 
-    /// Processes a flow's report by a switch that reports for itself: it is on the path behind those that reported before.
-    /// A path that grows while it is being learned has not changed.
+    /// Processes a flow's report by a switch that reports for itself: on the path, it comes after those that
+    /// reported before. A path that grows while it is being learned has not changed.
     fn process_trail(&mut self, at: ArrivalTime, whose: Whose<'_>, switch: u32, made: &mut PrimitiveBatch) {
         let rule = self.rules.metrics[Metric::FlowPath.index()];
         if !rule.on || self.stores.postcards.is_none() {
@@ -528,12 +528,12 @@ impl Telemetry {
         self.counters.primitives += (made.len() - before) as u64;
     }
 
-    /// Makes all counts due that wait now: the next calls of [`Telemetry::write_due_counts`] write them.
+    /// Makes all waiting counts due: the next calls of [`Telemetry::write_due_counts`] write them.
     pub fn request_flush(&mut self) {
         self.tallies.request_flush();
     }
 
-    /// Whether some of those still wait. Without a store for them, they do not keep anybody waiting.
+    /// Whether counts of that flush still wait. Without a store for them, nobody has to wait for them.
     pub fn is_flushing(&self) -> bool {
         self.stores.counters.is_some() && self.tallies.is_flushing()
     }

@@ -1,15 +1,15 @@
-//! What exporters say becomes entries of lists and counts.
+//! Turns what exporters say into list entries and counts.
 //!
 //! | record | primitive |
 //! |---|---|
 //! | every flow record | an entry of `flow-records`, in the list of its exporter |
-//! | one of a flow on the watchlist, if there is one | counters of its packets and bytes, too |
-//! | a dropped packet | as a report of INT about one |
-//! | counters of an interface | counters of what it counted since the last ones; the bytes that left, as the utilisation of its link, in hundredths of a percent |
+//! | a flow record of a flow on the watchlist, if there is one | counters of its packets and bytes, too |
+//! | a dropped packet | as an INT report about one |
+//! | counters of an interface | counters of what it counted since the last reading; the bytes sent, as the utilisation of its link, in hundredths of a percent |
 //! | queue and latency of a sampled packet's hop | as those of INT |
 //! | the name of an interface | an entry of list 3 |
 //!
-//! Nothing is kept of a flow: the list is the table of flows, and whoever asks sums up ([`dta_proto::flow_query`]).
+//! No state is kept per flow: the list is the table of flows, and queries sum it up ([`dta_proto::flow_query`]).
 
 use dta_proto::counter::{FlowReason, translator as names};
 use dta_proto::crc::crc32c;
@@ -24,9 +24,9 @@ use super::{
 };
 use crate::exported::{Exported, InterfaceName, InterfaceReading, PacketDrop};
 
-/// Nanoseconds below which counters of an interface say too little of its rate: what comes earlier is a repeat.
+/// Shortest time between two readings of an interface that say enough about its rate, in nanoseconds: what comes earlier is a repeat.
 const SHORTEST: u64 = 500_000_000;
-/// Most operations that the counts of a record become: packets and bytes, in all copies.
+/// Maximum number of operations that the counts of a record become: packets and bytes, in all copies.
 const COUNT_OPERATIONS: usize = 2 * MAX_REDUNDANCY as usize;
 
 /// The store of flow records, and which of its lists this translator writes: none if there is no such store.
@@ -50,9 +50,9 @@ impl RecordStore {
 /// What the queue pairs have room for, in operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRoom {
-    /// On lists: several records are one, but one may have to do.
+    /// For lists: usually several records share an operation, but a single one may need it.
     pub records: usize,
-    /// On counters.
+    /// For counters.
     pub counts: usize,
 }
 
@@ -109,7 +109,7 @@ impl Telemetry {
         self.record_store = store;
     }
 
-    /// Sets what the queue pairs have room for from now on. Records beyond are dropped and counted.
+    /// Sets what the queue pairs have room for from now on. Records that do not fit are dropped and counted.
     pub fn set_record_room(&mut self, room: RecordRoom) {
         self.room = room;
     }

@@ -272,8 +272,8 @@ impl ReportedValues {
         (verdict, moved)
     }
 
-    /// Remembers a value; returns the one before and its age. If that is less than `least`, it stays, and `None` is
-    /// returned, as for the first value.
+    /// Remembers a value; returns the previous one and its age. If that age is less than `least`, the
+    /// previous value stays and `None` is returned, as for the first value.
     pub(crate) fn replace_if_older(
         &mut self,
         name: &ValueName,
@@ -310,7 +310,7 @@ impl ReportedValues {
         }
     }
 
-    /// A name that is not in its first bucket.
+    /// Finds a name that is not in its first bucket.
     #[inline(never)]
     fn find_elsewhere(&self, name: &ValueName) -> Option<SlotPlace> {
         let bucket = (name.place ^ name.other) & (self.buckets.len() - 1);
@@ -318,7 +318,7 @@ impl ReportedValues {
         Some(SlotPlace { bucket, way })
     }
 
-    /// Shares what was written to a place; `is_other`: whether templates that name it are wrong now.
+    /// Shares what was written to a place; `is_other` says whether templates that name it are wrong now.
     #[inline]
     fn share_slot(&mut self, at: SlotPlace, detect: Detect, keep_alive: u64, is_other: bool) {
         let Some(shared) = &mut self.shared else { return };
@@ -366,7 +366,7 @@ impl SlotPlace {
     }
 }
 
-/// The metric of a slot, if it is one's.
+/// The metric whose value a slot holds, if any.
 fn metric_of(slot: &ReportedSlot) -> Option<Metric> {
     let kind = (slot.meta >> 56) as u8 & !(OF_IPV6 | OF_LONG_SWITCH);
     Metric::ALL.into_iter().find(|metric| *metric as u8 == kind)
@@ -376,7 +376,7 @@ fn is_latency_with_port(slot: &ReportedSlot) -> bool {
     metric_of(slot) == Some(Metric::HopLatency)
 }
 
-/// Whether the slot has a value that is in reports, so that a template can say where, and not what a report means.
+/// Whether the slot's value is in reports as such, so that a template can locate it.
 fn is_value_of_report(slot: &ReportedSlot) -> bool {
     !matches!(metric_of(slot), None | Some(Metric::FlowPath))
 }
@@ -483,7 +483,7 @@ mod tests {
             }
         }
 
-        /// Against an unbounded map: what the map reports, the table reports, too.
+        /// Against an unbounded map: whatever the map reports, the table reports, too.
         #[test]
         fn an_eviction_costs_an_event_too_many_and_never_one_too_few(
             steps in prop::collection::vec((0u8..40, 0u64..64, 0u64..30), 0..400),

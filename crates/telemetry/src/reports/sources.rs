@@ -48,13 +48,13 @@ pub struct Sources {
     last: usize,
     limit: usize,
     beyond: u64,
-    /// Those whose numbers an XDP program follows, and the datagrams of others there.
+    /// Sources whose numbers an XDP program follows, and its datagrams of sources beyond the limit.
     of_program: BTreeMap<SourceName, GapCounters>,
     beyond_of_program: u64,
 }
 
 impl Sources {
-    /// With room for this many.
+    /// Makes room for this many sources.
     pub(crate) fn new(limit: usize) -> Sources {
         Sources {
             places: HashMap::with_capacity_and_hasher(limit, RandomState::default()),
@@ -67,7 +67,7 @@ impl Sources {
         }
     }
 
-    /// Each source once: one that is followed at two places has the counts of both.
+    /// Each source once: one that is followed in both places has the counts of both.
     pub fn iter(&self) -> impl Iterator<Item = (SourceName, GapCounters)> {
         let own = self.all.iter().map(|(name, source)| {
             let mut counters = source.counters;

@@ -1,8 +1,8 @@
 //! Sums a flow's reports before they are written: one FETCH_ADD for many reports.
 //!
-//! A sum is handed out when it has waited as long as the rules say (up to twice as long), at a flush, and when
-//! another needs its place. So every report is counted, some late. At a time, only so many are handed out as there is
-//! room for; the others stay due. Memory is bounded and preallocated.
+//! A sum is handed out when it has waited as long as the rules say (up to twice as long), at a flush, and
+//! when another needs its place. So every report is counted, some late. Only as many are handed out at a time
+//! as there is room for; the others stay due. Memory is bounded and preallocated.
 
 use super::prefetch::prefetch_line;
 
@@ -33,7 +33,7 @@ pub(crate) struct FlowTallies<S> {
     /// The next bucket to check, and until when all of them are checked.
     next: usize,
     checked: u64,
-    /// Buckets that a flush has still to empty.
+    /// Buckets that a flush still has to empty.
     flushing: usize,
     held: u64,
 }
@@ -51,7 +51,7 @@ impl<S: Copy + Default> FlowTallies<S> {
         self.held
     }
 
-    /// Prefetches the sums at a place, where one will be added to soon.
+    /// Prefetches the sums at a place, one of which will be added to soon.
     #[inline]
     pub(crate) fn prefetch_sums(&self, place: usize) {
         let bucket = &self.buckets[place & (self.buckets.len() - 1)].0;
@@ -149,12 +149,12 @@ impl<S: Copy + Default> FlowTallies<S> {
         buckets
     }
 
-    /// Makes all sums due that wait now.
+    /// Makes all waiting sums due.
     pub(crate) fn request_flush(&mut self) {
         self.flushing = self.buckets.len();
     }
 
-    /// Whether some of those still wait.
+    /// Whether sums of that flush still wait.
     pub(crate) fn is_flushing(&self) -> bool {
         self.flushing != 0
     }

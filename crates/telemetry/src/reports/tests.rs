@@ -20,7 +20,7 @@ use crate::int::{self, Dialect, Fill, Flags, IntSettings, IntVersion, ReportVers
 const STORES: StoreIds =
     StoreIds { paths: Some(1), values: Some(2), events: Some(3), counters: Some(4), postcards: Some(5) };
 const SECOND: u64 = 1_000_000_000;
-/// The store of flow records, and the lists that are this translator's.
+/// The store of flow records, and the lists that this translator writes.
 const RECORDS: u16 = 6;
 const RECORD_LISTS: [u32; 3] = [2, 3, 7];
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -33,7 +33,7 @@ struct World {
     counts: HashMap<Key, u64>,
     entries: [Vec<TelemetryEntry>; list::COUNT as usize],
     postcards: HashMap<Key, Vec<u32>>,
-    /// Each with its list.
+    /// Each record with its list.
     records: Vec<(u32, FlowRecord)>,
 }
 
@@ -67,7 +67,7 @@ impl World {
         self.exported(now, &Exported::Flow(*record))
     }
 
-    /// The same of whatever an exporter says.
+    /// As [`World::record`], for anything that an exporter says.
     fn exported(&mut self, now: u64, exported: &Exported) -> usize {
         let mut made = PrimitiveBatch::default();
         self.telemetry.ingest_exported(
@@ -295,7 +295,7 @@ fn a_batch_makes_what_its_datagrams_make_one_by_one() {
     for world in [&mut one_by_one, &mut at_once] {
         world.flush();
     }
-    // Only the last of each key was written; events were made for all.
+    // Only the last value of each key was written; events were made for all.
     let of = |world: &World| {
         (world.telemetry.int_counters().primitives, world.telemetry.int_counters().superseded)
     };
@@ -599,7 +599,7 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
         assert_eq!(world.take(0, bytes), 0);
         assert_eq!(world.telemetry.int_counters().dropped_reports(reason), before + 1, "{reason:?}");
     }
-    // INT that is cut leaves the flow.
+    // INT that is cut off leaves the flow readable.
     world.take(0, &good[..good.len() - 1]);
     let counters = world.telemetry.int_counters();
     assert_eq!((counters.unread, counters.changed + counters.unchanged), (1, 1));
@@ -608,8 +608,8 @@ fn reports_that_cannot_be_read_are_counted_by_reason() {
     assert_eq!(world.telemetry.int_counters().dropped_reports(IntReason::Version), 1);
 }
 
-/// A length that contradicts what it counts makes one refusal, whatever follows: here, MAC addresses that would be reports of
-/// drops.
+/// A length that contradicts what it counts causes one refusal, whatever follows: here, MAC addresses that
+/// would be reports of drops.
 #[test]
 fn behind_a_wrong_length_of_v20_nothing_is_read() {
     let macs = [0x0200_0080, 0x0002_0080, 0x0000_0080, 0x0800_4500];
@@ -631,7 +631,7 @@ fn behind_a_wrong_length_of_v20_nothing_is_read() {
     }
 }
 
-/// A datagram of one report of v2.0: these words behind the group's header.
+/// A datagram of one v2.0 report: these words after the group header.
 fn of_node(node: u32, words: &[u32]) -> Vec<u8> {
     [2 << 28, node].iter().chain(words).flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -695,8 +695,7 @@ fn every_counter_is_defined() {
 
 proptest! {
     /// Against a model without bounds or keys: a value that must be reported is in the store, whatever the
-    /// table had room
-    /// for.
+    /// table had room for.
     #[test]
     fn what_is_in_the_stores_is_what_changed_last(
         steps in prop::collection::vec((0u16..40, 0u32..6, 0u32..2000), 1..150),
@@ -1019,7 +1018,7 @@ fn reports_that_a_program_dropped_count_as_if_they_had_come() {
     assert_eq!(world.telemetry.int_sources().iter().count(), 1);
 }
 
-/// At a stop, the last ones are counted once nothing more is dropped, though they are written nowhere.
+/// At a stop, the last reports are counted once nothing more is dropped, though they are written nowhere.
 #[test]
 fn a_program_that_has_stopped_dropping_is_counted_to_the_last_report() {
     let shared = |words: usize| -> Arc<[AtomicU64]> { (0..words).map(|_| AtomicU64::new(0)).collect() };

@@ -1,10 +1,10 @@
-//! Paths of flows whose switches each report separately (INT-XD, INT-MX): the switches in the order in which they were
-//! heard of first. Bounded as in [`super::seen`]: an evicted flow starts over.
+//! Paths of flows whose switches each report separately (INT-XD, INT-MX): the switches in the order in which
+//! they were first heard. Bounded as in [`super::seen`]: an evicted flow starts over.
 
 use dta_proto::crc::crc32c;
 use dta_proto::key::Key;
 
-/// Most switches kept per flow.
+/// Maximum number of switches kept per flow.
 pub(crate) const SWITCHES: usize = 6;
 const WAYS: usize = 2;
 
@@ -31,7 +31,7 @@ pub(crate) struct Trails {
 pub(crate) enum Heard<'a> {
     /// It is on the path already. The whole path.
     Known(&'a [u32]),
-    /// It was added to the path. The whole path, and the time since the switch before it came to it; 0 for the
+    /// It was added to the path. The whole path, and the time since the switch before it was added; 0 for the
     /// first.
     Added(&'a [u32], u64),
     Full,

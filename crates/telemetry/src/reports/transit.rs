@@ -1,4 +1,4 @@
-//! Queue and latency of a sampled packet's hop, as sFlow has them: the values that INT's hops make.
+//! Queue and latency of a sampled packet's hop, as sFlow has them: they become the same values as INT's hops.
 
 use dta_proto::flow_record::switch_from_exporter;
 use dta_proto::telemetry::{self, Location, Means, Metric};

@@ -1,9 +1,9 @@
 //! Reports that an XDP program drops because they say nothing new (`crates/link/ebpf/events.bpf.c`): what it may drop is
 //! written here, and what it dropped is counted.
 //!
-//! Nothing is decided there. A report that was found unchanged gets a template, and the last reported values get the interval
-//! that they may stay in; both are written by the thread that reports, which is their only writer. So the program knows
-//! what was reported, never what will be.
+//! The program decides nothing. A report that was found unchanged gets a template, and each last reported
+//! value gets the interval that it may stay in. Both are written by the thread that reports, which is their
+//! only writer. So the program knows what was reported, never what will be.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ const WAYS: usize = 4;
 const COUNT: u64 = u32::MAX as u64;
 const HASH_SHIFT: u32 = 40;
 const VERSION_SHIFT: u32 = 32;
-/// How often the dropped reports are collected.
+/// How often the dropped reports are collected, in nanoseconds.
 const COLLECT_EVERY: u64 = 20_000_000;
-/// A template gives its place to another if none of its reports was dropped for this long.
+/// A template gives its place to another if none of its reports was dropped for this long (nanoseconds).
 const IDLE: u64 = 1_000_000_000;
 
 /// Memory shared with the program.
@@ -82,8 +82,8 @@ impl SharedSlots {
         Some(SlotName { index: at.index() as u32, tag: word.load(Ordering::Relaxed) as u32 })
     }
 
-    /// Writes what was reported at this time, and the values that are no change of it. `is_other`: whether templates that
-    /// name the slot are wrong now.
+    /// Writes what was reported at this time, and the values that do not count as a change. `is_other` says
+    /// whether templates that name the slot are wrong now.
     pub(super) fn write_slot(
         &mut self,
         at: SlotPlace,
@@ -136,8 +136,8 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// Writes a template, unless it is there or other reports need all its places. Returns what was dropped of the one
-    /// before.
+    /// Writes a template, unless it is there or other reports need all its places. Returns what was dropped
+    /// under the template that it replaces.
     fn install(
         &mut self,
         template: &Template<'_>,
@@ -155,7 +155,7 @@ impl Templates {
             .or_else(|| places.clone().find(|place| part(place) == 0))
             .or_else(|| places.filter(is_idle).min_by_key(|place| self.kinds[*place].dropped))?;
         let target = self.templates.get(place * TEMPLATE_WORDS..(place + 1) * TEMPLATE_WORDS)?;
-        // Those beyond the last operation are not read.
+        // Words beyond the last operation are not read.
         let used = template.used_words();
         let is_there =
             || words.iter().zip(target).take(used).all(|(new, old)| *new == old.load(Ordering::Relaxed));
@@ -189,8 +189,8 @@ impl Templates {
 }
 
 impl Telemetry {
-    /// Shares what is known with an XDP program, so that it may drop reports that say nothing new. `clock`: nanoseconds from
-    /// the clock of [`ArrivalTime::now`] to the kernel's monotonic one.
+    /// Shares what is known with an XDP program, so that it may drop reports that say nothing new. `clock` is
+    /// the number of nanoseconds from the clock of [`ArrivalTime::now`] to the kernel's monotonic one.
     pub fn share_with_program(&mut self, tables: SharedTables, clock: u64) {
         let SharedTables { generation, buckets, templates, slots } = tables;
         let generation = Arc::new(Generation(generation));
@@ -199,20 +199,20 @@ impl Telemetry {
         self.templates = Some(Templates { buckets, templates, generation, kinds, collect_at: 0 });
     }
 
-    /// Replaces what an XDP program counted of sequence numbers, and the datagrams of sources beyond its limit.
+    /// Replaces the sequence number counts of an XDP program, and its count of datagrams of sources beyond its limit.
     pub fn set_program_sources(&mut self, sources: Vec<(SourceName, GapCounters)>, beyond: u64) {
         self.sources.set_program_sources(sources, beyond);
     }
 
-    /// From now on the program passes all reports on, and follows their numbers as before. So what it has dropped can be counted
-    /// to the last one.
+    /// From now on the program passes all reports on, and still follows their numbers. So everything that it
+    /// has dropped can be counted.
     pub fn stop_dropping(&mut self) {
         if let Some(templates) = &self.templates {
             templates.generation.close();
         }
     }
 
-    /// Counts what the program dropped: a few times in each second, or at once if asked for or if it has stopped dropping.
+    /// Counts what the program dropped: at intervals, or at once if asked to or if it has stopped dropping.
     pub fn count_dropped_reports(&mut self, now: u64, at_once: bool, made: &mut PrimitiveBatch) {
         let Some(mut templates) = self.templates.take() else { return };
         if at_once || now >= templates.collect_at || templates.generation.is_closed() {
@@ -251,7 +251,7 @@ impl Telemetry {
     ) {
         let stores = [self.stores.paths, self.stores.values, self.stores.events];
         let is_always_written = self.rules.metrics.iter().any(|rule| rule.on && rule.always);
-        // Without a store, changes make nothing, too; and with `per_packet`, the lengths of packets count.
+        // Without a store, changes make nothing either; and with `per_packet`, the lengths of packets count.
         if self.templates.is_none() || stores.contains(&None) || is_always_written || self.rules.per_packet {
             return;
         }
