@@ -1,10 +1,10 @@
-//! Commands to the program for Tofino: the bytes that it takes at the switch's CPU port.
+//! Commands to the program for Tofino: the bytes that it accepts at the switch's CPU port.
 //!
-//! A command is an Ethernet frame. Behind the Ethernet header stands what ingress would have found out of a report
-//! (`COMMAND`), then what it hands to egress (`BRIDGE`), then what egress reads of a report, with zeros where a value
-//! would be; or, for a probe, a whole frame that leaves as it is. All of it is big-endian. What a report would get from
-//! the switch's tables is looked up in the rows that the switch holds ([`SwitchRows`]), so that a command goes where the
-//! reports go.
+//! A command is an Ethernet frame. After the Ethernet header comes what ingress would have found out about a
+//! report (`COMMAND`), then what it hands to egress (`BRIDGE`), then what egress reads of a report, with
+//! zeros in place of a value; or, for a probe, a whole frame that leaves as it is. All of it is big-endian.
+//! What a report would get from the switch's tables is looked up in the rows that the switch holds
+//! ([`SwitchRows`]), so that a command goes where the reports go.
 
 use dta_link::{Link as _, PacketConfig, PacketLink};
 use dta_proto::batch::PacketBatch;
@@ -24,18 +24,18 @@ use super::translator::{
 };
 use crate::tofino::Profile;
 
-/// A header: its fields in their order, with their bits.
+/// A header: its fields in order, with their widths in bits.
 type Layout = [(&'static str, u8)];
 
-/// The EtherType of commands: the first of IEEE 802's local experimental ones. The switch reads it of those that come to another
-/// pipe, by a recirculation port.
+/// The EtherType of commands: the first of IEEE 802's local experimental ones. The switch reads it in
+/// commands that reach another pipe, by a recirculation port.
 const TYPE_COMMAND: u16 = 0x88b5;
-/// The address that commands come from and go to, which is nobody's.
+/// The source and destination address of commands, which is nobody's.
 const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 0]);
 
-/// What stands behind the Ethernet header: the number of a primitive, of which something is flushed, or 0; the pipe that it is
-/// for, and 1, or 0 for that of the CPU port; the id of its store; copies that are made; the place of a row among those of all
-/// stores.
+/// What follows the Ethernet header: the number of the primitive of which something is flushed, or 0; the
+/// pipe that it is for, plus 1, or 0 for the CPU port's; the id of its store; the copies to make; the place
+/// of a row among those of all stores.
 const COMMAND: &Layout = &[("work", 8), ("pipe", 8), ("store", 16), ("copies", 16), ("row", 32)];
 /// Where the pipe is in a command.
 const PIPE_AT: usize = ethernet::HEADER_LEN + 1;
@@ -62,7 +62,7 @@ const BRIDGE: &Layout = &[
     ("address_low", 32),
     ("rkey", 32),
 ];
-/// The field of [`BRIDGE`] that the profile of long batches alone has.
+/// The field of [`BRIDGE`] that only the profile of long batches has.
 const LAST: &str = "last";
 
 /// `sketch_t` of `types.p4`.
@@ -112,10 +112,10 @@ pub struct SwitchRows<'a> {
     tables: &'a Tables,
 }
 
-/// A list that gathers entries, or a row of a cache: where its registers are, and the command by which it leaves.
+/// A list that gathers entries, or a row of a cache: where its registers are, and the command that makes it leave.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FlushCommand {
-    /// The queue pair that it leaves by; `None` where the switch finds that out.
+    /// The queue pair that it leaves by; `None` if the switch finds that out.
     pub pair: Option<u8>,
     /// Its place in the registers of its kind.
     pub state: u32,
@@ -172,12 +172,12 @@ impl<'a> SwitchRows<'a> {
         })
     }
 
-    /// A list of a store. `None` where nothing can be held of it: each of its entries is a batch by itself, or nothing
-    /// of it leaves.
+    /// A list of a store; `None` if nothing can be held for it, because each of its entries is a batch by
+    /// itself or nothing of it leaves.
     pub fn list_command(&self, store: u16, list: u32) -> Option<FlushCommand> {
         let of = self.tables.find_action::<_, AppendStore>(Store { store }).filter(|of| of.entries > 1)?;
         let to = self.find_list_row(store, list).filter(|to| self.has_departure(to.pair))?;
-        // As the actions `use_list` and `ring_in_region` make them.
+        // Computed as in the actions `use_list` and `ring_in_region`.
         let state = to.state_offset.wrapping_add(list);
         let ring =
             append::place_offset(list, 0, u64::from(of.ring_mask) + 1, 1_u16.checked_shl(of.element_shift)?);
@@ -220,18 +220,18 @@ impl<'a> SwitchRows<'a> {
             ("mask", of.slots_mask.into()),
         ];
         let mut frame = begin_command(self.profile, &command, &bridge);
-        // A key, and the word that says which hops there are.
+        // A key, and the word that says which hops are present.
         push_zeros(&mut frame, KEY_LEN + 4);
         Some(FlushCommand { pair: None, state, frame })
     }
 
-    /// A column of a sketch at the place of an epoch: the epoch modulo how many are kept. `None` where nothing of it
-    /// leaves.
+    /// A column of a sketch at the place of an epoch: the epoch modulo the number kept. `None` if nothing of
+    /// it leaves.
     pub fn column_command(&self, store: u16, column: u32, epoch: u32) -> Option<ColumnCommand> {
         let of: SketchMergeStore = self.tables.find_action(Store { store })?;
         let to: UseRegion = self.tables.find_action(Region { store, bucket: 0..=u8::MAX })?;
         let pair = u8::try_from(to.pair).ok().filter(|_| self.has_departure(to.pair))?;
-        // As the actions `column_state` and `ring_in_region` make them.
+        // Computed as in the actions `column_state` and `ring_in_region`.
         let offset = sketch_merge::column_offset(epoch, column, of.epochs_mask + 1, of.columns, of.rows);
         let element_len = sketch_merge::column_len(of.rows);
         let state = of.state_base | u32::try_from(offset / element_len).ok()?;
@@ -248,9 +248,9 @@ impl<'a> SwitchRows<'a> {
         Some(ColumnCommand { pair, state, begun, element_len: usize::try_from(element_len).ok()? })
     }
 
-    /// Lets a queue pair on RC answer: a WRITE of nothing with the number of the frame that left last, `psn`. To the
-    /// collector it is a duplicate, which it acknowledges; one that has lost frames asks for those (InfiniBand
-    /// Architecture Specification, volume 1, 9.7.5.1.2). The switch's own numbers do not move.
+    /// Makes a queue pair on RC answer: a zero-length WRITE with the number of the last frame sent, `psn`. To
+    /// the collector it is a duplicate, which it acknowledges; one that has lost frames asks for those
+    /// (InfiniBand Architecture Specification, volume 1, 9.7.5.1.2). The switch's own numbers do not advance.
     pub fn probe_frame(&self, pair: u8, psn: Psn) -> Option<Vec<u8>> {
         let to: UseQueuePair = self.tables.find_action(QueuePair { pair: pair.into() })?;
         let route = FrameRoute {
@@ -271,16 +271,16 @@ impl<'a> SwitchRows<'a> {
     }
 }
 
-/// The fields of the bridge that say where in memory something goes.
+/// The bridge fields for a place in memory.
 fn region_fields(address: u64, rkey: u32) -> [(&'static str, u64); 3] {
     [("address_high", address >> 32), ("address_low", address & u64::from(u32::MAX)), ("rkey", rkey.into())]
 }
 
-/// Who sends commands to the switch. It gives how many of them left, or why none can.
+/// Sends commands to the switch. Returns how many of them left, or why none can.
 pub type Send = Box<dyn FnMut(&[Vec<u8>]) -> dta_link::Result<usize> + std::marker::Send>;
 
-/// Sends by an interface of this host, opened when the first command leaves, and anew after an error: a driver that is
-/// loaded again makes another interface of the same name.
+/// Sends by an interface of this host, opened when the first command leaves, and again after an error:
+/// reloading the driver creates a new interface with the same name.
 pub fn by_interface(interface: &str) -> Send {
     let config = PacketConfig::new(interface, []);
     let (mut open, mut batch) = (None, PacketBatch::default());
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// The tables of the program of the vectors, with a second store of postcards and a second sketch behind the others.
+    /// The tables of the vectors' program, with a second postcard store and a second sketch after the others.
     fn tables() -> Tables {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();
@@ -469,7 +469,7 @@ mod tests {
         let row = FlushCommand { pair: None, state: 0x47, frame: flush_command::flush_row() };
         let is = SwitchRows::new(Profile::Postcards, &tables).postcards(7, 7);
         assert_eq!(is.as_ref(), Some(&row));
-        // For another pipe one byte is another.
+        // For another pipe, one byte differs.
         let there = row.frame_for_pipe(3);
         assert_eq!((there[PIPE_AT], PIPE_AT), (4, flush_command::PIPE_AT));
         assert_eq!(

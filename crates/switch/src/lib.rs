@@ -1,9 +1,9 @@
 //! Switches as targets: a [`Target`] turns reports into frames once it holds a program.
 //!
-//! Who programs a target does not ask for its kind. Each kind lowers a program to rows of its tables, reads what it
-//! holds, and writes the difference. P4 switches are here: translators ([`P4Switch`]) over P4Runtime ([`p4runtime`]) and
-//! BfRuntime ([`bfruntime`]), and [reporters](reporter), which are programmed without a session. What the configuration
-//! says of a switch comes as [options].
+//! Code that programs a target does not ask for its kind. Each kind lowers a program to rows of its tables,
+//! reads what it holds, and writes the difference. P4 switches are here: translators ([`P4Switch`]) over
+//! P4Runtime ([`p4runtime`]) and BfRuntime ([`bfruntime`]), and [reporters](reporter), which are programmed
+//! without a session. The configuration of a switch comes as [options].
 
 pub mod bfrt_json;
 pub mod bfruntime;
@@ -45,15 +45,15 @@ pub trait Target: Send {
     /// What it holds. Fields that its rows lack are empty, and rkeys that it does not reveal are 0.
     async fn held_program(&mut self) -> Result<Program, TargetError>;
 
-    /// The changes that make it hold `want`. Nothing changes.
+    /// The changes that would make it hold `want`; none is applied.
     async fn required_changes(
         &mut self,
         want: &Program,
         after: After,
     ) -> Result<Vec<DataPlaneChange>, TargetError>;
 
-    /// Makes it hold `want`, and returns the changes that this took. It also completes what an earlier
-    /// attempt left undone.
+    /// Makes it hold `want`, and returns the changes that this took. Also completes what an earlier attempt
+    /// left undone.
     ///
     /// # Errors
     /// As [`Target::required_changes`], with how far it got.
@@ -63,7 +63,7 @@ pub trait Target: Send {
         after: After,
     ) -> Result<Vec<DataPlaneChange>, ApplyError>;
 
-    /// Whether it could hold `want`, as far as can be known without a change.
+    /// Whether it could hold `want`, as far as can be known without changing anything.
     async fn could_hold(&mut self, want: &Program) -> Result<(), TargetError> {
         let _ = want;
         Ok(())
@@ -85,7 +85,7 @@ pub trait Target: Send {
         Ok(())
     }
 
-    /// If an RDMA device sends its frames: the source of those to a collector, with which its session is to be opened.
+    /// The source of frames to a collector if an RDMA device sends them: the session must be opened with it.
     /// `writes` is the transport of writes. Call this before each opening: the device may have come and gone.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ pub trait Target: Send {
         Ok(self.read_status().await?.nodes)
     }
 
-    /// Makes it send what it holds. Returns how many reports that were.
+    /// Makes it send what it holds. Returns the number of reports sent.
     async fn flush_all(&mut self) -> Result<u64, TargetError>;
 
     /// Whether it renews its own lease, flushes by age, and empties itself when its session ends, as a running translator
@@ -185,8 +185,8 @@ pub struct TargetStatus {
     pub nodes: Vec<NodeStatistics>,
     /// Indices of collectors with a queue pair that does not answer, as far as the target knows.
     pub silent: BTreeSet<u8>,
-    /// How many former regions, at all collectors, have operations in flight that may be sent again; `None` if the
-    /// target does not say.
+    /// How many former regions, at all collectors, have operations in flight that may be resent; `None` if
+    /// the target does not say.
     pub former_regions: Option<usize>,
     /// How frames to each collector travel, by index; only for targets that know.
     pub frames_by: BTreeMap<u8, String>,
@@ -201,7 +201,7 @@ pub enum TargetError {
     /// It failed to do what was requested, but may succeed the next time.
     #[error("{0}")]
     Failed(String),
-    /// It lost its program under open sessions. Only opening them again says where queue pairs and lists go on.
+    /// It lost its program under open sessions. Only reopening them shows where queue pairs and lists continue.
     #[error("the switch restarted without its program")]
     Restarted,
     /// This process's data plane has ended.

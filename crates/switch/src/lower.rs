@@ -15,7 +15,7 @@ use crate::TargetError;
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
 
-/// Most copies of one report.
+/// Maximum number of copies of one report.
 const COPIES: u32 = 4;
 
 /// A store that the switch's program does not support.
@@ -99,7 +99,7 @@ impl Lowering<'_> {
                 let key = table::SketchReporter { store: of.store, reporter: of.reporter };
                 tables.add_row(key, table::UseBit { mask: 1 << (of.bit & 31) });
             }
-            // The data plane emits reference-mode frames, and leaves timing to the control plane.
+            // The data plane emits reference-mode frames and leaves timing to the control plane.
             DataPlaneEntry::Mode(_) | DataPlaneEntry::Flush(_) | DataPlaneEntry::Session(_) => {}
         }
         Ok(())

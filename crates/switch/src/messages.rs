@@ -4,19 +4,19 @@
 //! counters, digests, and packets to and from the switch; and from the descriptions of BfRuntime, the gRPC service of a
 //! Tofino's driver (`bf_switchd`, TCP port 50052). What a switch sends beyond that is skipped.
 
-/// Declares how the details of a failed write say what became of each of its updates, in the messages of a package.
+/// Declares how the details of a failed write describe the outcome of each update, in the messages of a package.
 macro_rules! errors_of_updates {
     ($package:ident, $type:literal) => {
-        /// What became of each update of a write that failed, in the order of the updates; empty where the switch does
-        /// not say. Code 0 stands for an update that was made.
+        /// The outcome of each update of a failed write, in the order of the updates; empty if the switch
+        /// does not say. Code 0 means that the update was made.
         pub fn update_errors(status: &tonic::Status) -> Vec<$package::Error> {
             let Ok(status) = $package::Status::decode(status.details()) else { return Vec::new() };
             let error = |detail: &$package::Detail| $package::Error::decode(detail.value.as_slice()).ok();
             status.details.iter().filter(|detail| detail.type_url == $type).filter_map(error).collect()
         }
 
-        /// The answer of a switch that did not make each update: an error for each in their order, of code 0 where it
-        /// was made.
+        /// The answer of a switch that did not make every update: one error per update, in order, with code 0
+        /// where it was made.
         pub fn write_failed(errors: &[$package::Error]) -> tonic::Status {
             let detail = |error: &$package::Error| $package::Detail {
                 type_url: $type.into(),
@@ -49,15 +49,15 @@ pub mod p4runtime {
 
     errors_of_updates!(v1, "type.googleapis.com/p4.v1.Error");
 
-    /// A number as P4Runtime writes it: big-endian in as few bytes as it takes, one at least.
+    /// A number as P4Runtime writes it: big-endian, in as few bytes as it takes, at least one.
     pub fn to_bytes(value: u128) -> Vec<u8> {
         let bytes = value.to_be_bytes();
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(bytes.len() - 1);
         bytes[zeros..].to_vec()
     }
 
-    /// The number in these bytes; `None` for one beyond 128 bits. Leading zeros are taken: not every switch leaves them
-    /// out.
+    /// The number in these bytes; `None` if it exceeds 128 bits. Leading zeros are accepted, since not every
+    /// switch leaves them out.
     pub fn from_bytes(bytes: &[u8]) -> Option<u128> {
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
         let bytes = &bytes[zeros..];
@@ -70,7 +70,7 @@ pub mod p4runtime {
     }
 }
 
-/// BfRuntime. Which tables there are, the `bfrt.json` of the compiled program says ([`crate::bfrt_json`]).
+/// BfRuntime. The `bfrt.json` of the compiled program lists its tables ([`crate::bfrt_json`]).
 pub mod bfruntime {
     use prost::Message;
 

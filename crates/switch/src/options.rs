@@ -1,4 +1,4 @@
-//! What a switch's owner says of it.
+//! What a switch's owner configures.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

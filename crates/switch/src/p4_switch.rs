@@ -4,7 +4,7 @@
 //! ([`Lowering::lower_program`]), under the P4 program's names ([`crate::translator`]). What the switch holds is read
 //! from the switch itself; what its tables do not show is kept beside it ([`crate::state`]): names of stores, places
 //! of state ([`crate::places`]), and entries without a row. An entry counts as held if it was applied completely and
-//! all its rows are there. So the next attempt finds and writes what one left undone.
+//! all its rows are there. So the next attempt finds and writes what the last one left undone.
 //!
 //! The API of a switch is behind [`Runtime`]: [`p4runtime`](crate::p4runtime) for bmv2,
 //! [`bfruntime`](crate::bfruntime) for Tofino. Only [`runtime::open`](crate::runtime::open) distinguishes these.
@@ -36,7 +36,7 @@ use crate::{After, ApplyError, ApplyProgress, Target, TargetError, TargetStatus}
 
 const FIELDS: RowFields = RowFields { expected: true, notify: true, ..RowFields::NONE };
 
-/// Places flushed at a time when all are: a sketch may have many.
+/// Places flushed at a time when all are flushed: a sketch may have many.
 const FLUSHED_AT_ONCE: usize = 8192;
 
 /// A switch that runs `translator-p4`.
@@ -107,7 +107,7 @@ impl P4Switch {
         Ok(rows)
     }
 
-    /// What it holds. `tables` is `None` if it runs another program, of which nothing is kept.
+    /// What it holds. `tables` is `None` if it runs another program, in which case nothing is kept.
     fn held_state(&mut self, tables: Option<Tables>) -> Result<P4HeldState, TargetError> {
         let kept = match tables {
             Some(_) => self.read_state()?,
@@ -125,8 +125,8 @@ impl P4Switch {
         Ok(P4HeldState { tables, kept, held })
     }
 
-    /// The commands for the data plane after these changes to a switch of which this was `kept`. `is_same` says of a
-    /// store and a collector whether nobody else can have written there meanwhile.
+    /// The data plane commands for these changes to a switch whose state was `kept`. `is_same` says whether
+    /// nobody else can have written to a store at a collector meanwhile.
     fn commands_for_changes(
         &self,
         changes: &[DataPlaneChange],
@@ -137,7 +137,7 @@ impl P4Switch {
         fresh: bool,
     ) -> Vec<Command> {
         let mut commands = Vec::new();
-        // Without a state, nothing is known of a program that runs.
+        // Without a state, nothing is known about a program that runs.
         let was_used = |place| kept.life == 0 || kept.places.has_been_used(place);
         let is_new = |key: EntryKey| {
             changes
@@ -219,8 +219,8 @@ impl P4Switch {
         commands
     }
 
-    /// Flushes the lists that are to leave their collector, where nobody else can have written to them. If that fails,
-    /// what they hold is sent when they come back.
+    /// Flushes lists that are leaving their collector, if nobody else can have written to them. If that
+    /// fails, what they hold is sent when they come back.
     async fn flush_leaving(
         &mut self,
         held: &Program,
@@ -271,7 +271,7 @@ fn is_same_part(held: &Program, want: &Program, after: After, store: u16, collec
     is_same_session && parts.is_some_and(|(held, want)| held.spec.kind == want.spec.kind)
 }
 
-/// Writes updates in batches. Returns how many were applied before an error.
+/// Writes updates in batches. On an error, it says how many were applied.
 pub(crate) async fn write_all(runtime: &mut dyn Runtime, updates: &[SwitchUpdate]) -> Result<(), ApplyError> {
     let mut applied = 0;
     for batch in updates.chunks(BATCH) {
@@ -369,7 +369,7 @@ impl Target for P4Switch {
         let fresh = self.runtime.load().await.map_err(ApplyError::before_first_change)?;
         let tables = self.runtime.read().await.map_err(ApplyError::before_first_change)?;
         let mut state = self.held_state(tables).map_err(ApplyError::before_first_change)?;
-        // The kept state is of a program that is gone.
+        // The kept state belongs to a program that is gone.
         let restarted = fresh || state.has_restarted();
         if restarted {
             self.write_state(&SwitchState::default()).map_err(ApplyError::before_first_change)?;
@@ -397,7 +397,7 @@ impl Target for P4Switch {
             return Ok(changes);
         }
         let life = if kept.life == 0 || fresh { unix_time_us() } else { kept.life };
-        // Until everything is done, what changes does not count as held, except for the session, whose
+        // Until everything is done, what changes does not count as held. The session is the exception: its
         // generation shows what must be done.
         let mut certain = held.clone();
         for change in &changes {
@@ -522,7 +522,7 @@ impl Target for P4Switch {
     async fn read_status(&mut self) -> Result<TargetStatus, TargetError> {
         let counts = self.runtime.read_counters().await?;
         let frames = counts.counts_named("pair_frames").iter().sum();
-        // What an earlier life counted stays as it was handed in, until the next one has a state of its own.
+        // What an earlier life counted stays as it was reported until the next one has a state of its own.
         if frames < self.frames.0 {
             self.frames.1 = true;
             return Err(TargetError::Restarted);
@@ -531,7 +531,7 @@ impl Target for P4Switch {
         let kept = self.read_state()?;
         let silent = self.silent_collectors(&counts, &kept).await?;
         let nodes = vec![counters::switch_statistics(&self.options.session, &kept, &counts)];
-        // It keeps no frame to send it again: what left before its rows changed has arrived, or is lost.
+        // It keeps no frames to resend: what left before its rows changed has arrived or is lost.
         Ok(TargetStatus { nodes, silent, former_regions: Some(0), ..TargetStatus::default() })
     }
 }

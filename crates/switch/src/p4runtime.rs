@@ -137,7 +137,7 @@ impl P4Runtime {
         }
     }
 
-    /// Becomes the primary controller. The newest wins: an older one takes over again when this has gone.
+    /// Becomes the primary controller. The newest wins, and an older one takes over again once it is gone.
     async fn arbitrate(&mut self) -> Result<(), TargetError> {
         if self.stream.as_ref().is_some_and(|stream| !stream.requests.is_closed()) {
             return Ok(());
@@ -369,7 +369,7 @@ impl Runtime for P4Runtime {
         let errors = update_errors(&status);
         let Some((place, first)) = errors.iter().enumerate().find(|(_, error)| error.canonical_code != 0)
         else {
-            // Rejected as a whole. If the answer was lost, that is unknown.
+            // Rejected as a whole. If the answer was lost, the outcome is unknown.
             let made = matches!(
                 status.code(),
                 Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition
@@ -409,7 +409,7 @@ impl Runtime for P4Runtime {
                 return Err(self.switch_failure("the stream ended"));
             }
         }
-        // A packet has no answer, but the program counts them.
+        // Packets are not answered, but the program counts them.
         let until = Instant::now() + COMMANDS;
         let wanted = before + commands.len() as u64;
         while self.count_of_commands().await? < wanted {
@@ -453,7 +453,7 @@ fn encode_match(of: &KeyField, matched: Match) -> Option<Option<FieldMatch>> {
         (MatchKind::Exact, Match::Exact(value)) if fits(value) => {
             Kind::Exact(field_match::Exact { value: to_bytes(value) })
         }
-        // The specification leaves out what matches everything.
+        // By the specification, what matches everything is left out.
         (MatchKind::Prefix, Match::Prefix { len: 0, .. }) => return Some(None),
         (MatchKind::Prefix, Match::Prefix { value, len }) if fits(value) => {
             Kind::Lpm(field_match::Lpm { value: to_bytes(value), prefix_len: len.into() })

@@ -26,7 +26,7 @@ pub struct OnTofino {
     pub registers: fn(Profile) -> &'static [&'static str],
     /// Whether a switch runs a profile; what to do if not.
     pub check_profile: fn(Profile, &BfrtInfo) -> Result<(), String>,
-    /// Renames counters as on bmv2. The number is what the register [`tofino::NACKED`] counted.
+    /// Renames counters to their names on bmv2. The number is what the register [`tofino::NACKED`] counted.
     pub name_counts: fn(&mut SwitchCounts, u64),
 }
 

@@ -1,8 +1,8 @@
 //! Where a switch keeps what it gathers: numbers of stores, and places in the arrays that lists, rows and
-//! columns share. They are assigned once and kept beside the switch: an existing store keeps its places when
-//! others come and go.
+//! columns share. They are assigned once and kept beside the switch: a store keeps its places when others
+//! come and go.
 //!
-//! A list has a place at each collector that had it, as it may come back: its sequence there is nowhere else.
+//! A list has a place at each collector that had it, since it may come back and its sequence there is recorded nowhere else.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ pub struct PlaceRange {
     pub count: u32,
 }
 
-/// Maps whose keys are not strings, as lists.
+/// Serializes maps whose keys are not strings as lists.
 mod pairs {
     use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ mod pairs {
     }
 }
 
-/// Assigns `count` consecutive places of `of` to a key, at a multiple of `count` if `aligned`. An existing
+/// Assigns a key `count` consecutive places of `of`, at a multiple of `count` if `aligned`. An existing
 /// assignment of the same size is kept.
 fn take<K: Ord + Copy>(
     map: &mut BTreeMap<K, PlaceRange>,
@@ -238,8 +238,8 @@ impl StatePlaces {
         gaps
     }
 
-    /// Gives up the places of lists at collectors where a program does not have them, if `is_it` says so of the store and
-    /// the collector.
+    /// Gives up the places of lists at collectors where a program does not have them, for stores and
+    /// collectors where `is_it` says so.
     pub fn forget_lists_elsewhere(&mut self, program: &Program, is_it: impl Fn(u16, u8) -> bool) {
         let mut kept = self.lists.clone();
         kept.retain(|at, _| !is_it(at.store, at.collector));
@@ -253,7 +253,7 @@ impl StatePlaces {
         self.lists = kept;
     }
 
-    /// Gives up the places of lists that `other` does not have as well.
+    /// Gives up the places of lists that `other` does not have too.
     pub fn keep_lists_of(&mut self, other: &StatePlaces) {
         let mut kept = BTreeMap::new();
         for (at, place) in &self.lists {
@@ -320,14 +320,14 @@ mod tests {
             (vec![(0..2, 0)], vec![(2..4, 4)], vec![(0..4, 0)])
         );
         assert_eq!(of(&moved, &program(std::slice::from_ref(&all))), moved, "it comes back");
-        // What came between has a place of its own.
+        // Lists added in between have a place of their own.
         let more = of(&moved, &program(&[lists(0, 0, 2), lists(1, 1, 3)]));
         assert_eq!(at(&more, &lists(1, 0, 9)), [(1..2, 6), (2..4, 4)]);
         let mut both = more.clone();
         both.keep_lists_of(&moved);
         assert_eq!(both.lists, moved.lists);
         assert!(both.has_been_used(6) && !both.has_been_used(7) && !moved.has_been_used(6));
-        // Another life of a collector ends what is not there any more.
+        // Another life of a collector ends what is no longer there.
         let mut left = moved.clone();
         left.forget_lists_elsewhere(&moved_program, |_, collector| collector == 0);
         assert_eq!((at(&left, &all), at(&left, &there)), (vec![(0..2, 0)], vec![(2..4, 4)]));

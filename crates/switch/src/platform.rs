@@ -36,8 +36,8 @@ impl Platform {
         }
     }
 
-    /// Adds the group that makes so many copies of a frame. Rows of postcards also leave by it, but on bmv2 by a clone
-    /// session of the same number.
+    /// Adds the group that makes these copies of a frame. Rows of postcards also leave by it, but on bmv2 by
+    /// a clone session of the same number.
     pub(super) fn frame_copies(self, tables: &mut Tables, group: u32, copies: Vec<(u32, u32)>) {
         self.add_group(tables, group, NODES, &copies);
         if self == Platform::Bmv2 {

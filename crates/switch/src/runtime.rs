@@ -19,7 +19,7 @@ use crate::TargetError;
 use crate::options::SwitchOptions;
 use crate::platform::Platform;
 
-/// Most updates in one request.
+/// Maximum number of updates in one request.
 pub const BATCH: usize = 500;
 pub(super) const CALL: Duration = Duration::from_secs(30);
 /// Longest answer: a pipeline with its description, or all rows.
@@ -64,7 +64,7 @@ pub trait Runtime: Send {
     /// What the control plane uses of its program.
     fn required_schema(&self) -> &'static Used;
 
-    /// How many rows fit a table of its program; `None` if the program does not have it, or is not known yet.
+    /// How many rows fit in a table of its program; `None` if the program does not have it or is not known yet.
     fn table_capacity(&self, table: &str) -> Option<u64>;
 
     /// How many lists, rows and columns it holds, for all stores.
@@ -80,8 +80,8 @@ pub trait Runtime: Send {
     /// What the switch holds; `None` if it does not run the right program. Nothing changes.
     async fn read(&mut self) -> Result<Option<Tables>, TargetError>;
 
-    /// Becomes the client that writes, and makes the switch run its program. Returns whether it did not
-    /// before: then all its tables and registers are now empty.
+    /// Becomes the client that writes, and makes the switch run its program. Returns `true` if it did not run
+    /// it before: then all its tables and registers are now empty.
     async fn load(&mut self) -> Result<bool, TargetError>;
 
     /// Applies updates, at most [`BATCH`], in one request.

@@ -226,7 +226,7 @@ impl P4TableSchema {
         self.actions.iter().find(|action| action.id == id)
     }
 
-    /// Whether its rows have a priority: those of range and mask tables have.
+    /// Whether its rows have a priority: only those of range and mask tables do.
     pub fn has_priority(&self) -> bool {
         let of =
             |key: &KeyField| matches!(key.kind, MatchKind::Range | MatchKind::Ternary | MatchKind::Other);

@@ -45,7 +45,7 @@ pub struct StateError {
 }
 
 impl StateFile {
-    /// The file at a path, or the default one for a switch of this name, of the translator of a session.
+    /// The file at a path, or the default one for this switch of the translator of a session.
     pub fn new(path: Option<&Path>, switch: &str, session: &str) -> StateFile {
         let path = path.map_or_else(|| directory().join(format!("{switch}.json")), Path::to_owned);
         StateFile { path, owner: format!("translator {session} of switch {switch}"), last: None }
@@ -89,7 +89,7 @@ impl StateFile {
         }
     }
 
-    /// Writes the state atomically. Commands may do so beside the process of the same translator that watches the switch.
+    /// Writes the state atomically. Commands may do so while a process of the same translator watches the switch.
     ///
     /// # Errors
     /// It cannot be written, or belongs to another translator.

@@ -1,5 +1,5 @@
 //! What a P4 switch holds: rows of tables, multicast groups and clone sessions, by the P4 program's names.
-//! Numbers are numbers here; how wide a field is, [`Schema`](super::schema::Schema) knows.
+//! Numbers are plain here; [`Schema`](super::schema::Schema) knows how wide a field is.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ pub struct Tables {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
-    /// One copy of a multicast group, on switches that have these separately. Before the group.
+    /// One copy of a multicast group, on switches that have these separately. Ordered before the group.
     Node(u32),
-    /// A multicast group. Before the rows that name it.
+    /// A multicast group. Ordered before the rows that name it.
     Group(u32),
     Clone(u32),
-    /// Where the traffic manager of a pipe sends packets that it would drop, and that ask for it. Before the rows by which they
-    /// ask.
+    /// Where the traffic manager of a pipe sends packets that it would drop and that ask for it. Ordered
+    /// before the rows by which they ask.
     Deflection(u32),
     Row {
         table: String,
@@ -160,8 +160,8 @@ impl Tables {
         self.set(Item::Default { table: K::TABLE.name.into() }, action_contents(action));
     }
 
-    /// The action of a row of a table where one row at most fits; `None` where there is no such row, or it has another
-    /// action.
+    /// The action of a row in a table where at most one row matches; `None` if there is no such row or it has
+    /// another action.
     pub(super) fn find_action<K: Key, A: ActionOf<K>>(&self, key: K) -> Option<A> {
         match self.get(&Item::Row { table: K::TABLE.name.into(), key: key.into_matches(), order: 0 })? {
             Holds::Action { name, params } if name == A::USED.name => A::from_params(params),

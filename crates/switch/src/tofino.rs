@@ -64,7 +64,7 @@ pub fn required_schema(profile: Profile) -> &'static Used {
     &USED[profile as usize]
 }
 
-/// The profile that a program was compiled for, by what it has; `None` where that does not show.
+/// The profile that a program was compiled for, by what it has; `None` if that does not tell.
 pub fn profile_of(info: &BfrtInfo) -> Option<Profile> {
     let mark = |profile: &Profile| match profile {
         Profile::Postcards => "row_region",
@@ -89,7 +89,7 @@ pub fn check_profile(profile: Profile, info: &BfrtInfo) -> Result<(), String> {
     }
 }
 
-/// The register of the last word of a batch that is held, where they have up to 64 bytes.
+/// The register of the last word of a held batch, where batches have up to 64 bytes.
 const LAST_WORD: &str = "list_word_12";
 
 actions! {
@@ -166,12 +166,12 @@ fn build_required_schema(profile: Profile) -> Used {
     Used {
         tables: Cow::Owned(tables),
         counters: Cow::Owned(counters),
-        // Registers are written as tables are: no packets are sent.
+        // Registers are written like tables: no packets are sent.
         packet_out: &[],
     }
 }
 
-/// Why a profile of the program cannot write a store; `None` where it can.
+/// Why a profile of the program cannot write a store; `None` if it can.
 pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
     let what = match *kind {
         StoreKind::KeyWrite { value_len, .. } if value_len > 28 => {
@@ -226,7 +226,7 @@ fn supports_store(profile: Profile, kind: &StoreKind) -> bool {
     }
 }
 
-/// How many lists, rows and columns a profile holds: four registers of them fit a stage with room for other tables.
+/// How many lists, rows and columns a profile holds: four registers of them fit in a stage with room for other tables.
 pub fn place_capacity(profile: Profile) -> PlaceCapacity {
     match profile {
         Profile::Postcards => PlaceCapacity { lists: 65_536, rows: 16_384, columns: 0 },
@@ -235,12 +235,12 @@ pub fn place_capacity(profile: Profile) -> PlaceCapacity {
     }
 }
 
-/// The newest sequence of a list as the program's register has it: behind 2^32 - 1 comes 1, and behind 0, too.
+/// The newest sequence of a list as the program's register has it: 1 comes after 2^32 - 1, and also after 0.
 pub const fn register_sequence(sequence: u32) -> u32 {
     if sequence == u32::MAX { 0 } else { sequence }
 }
 
-/// The first bits that the numbers of a range have, both ends included.
+/// The prefixes that together cover a range of numbers, both ends included.
 pub(super) fn range_prefixes(first: u32, last: u32) -> Vec<FirstBits> {
     let (mut all, mut first, last) = (Vec::new(), u64::from(first), u64::from(last));
     while first <= last {
@@ -259,19 +259,19 @@ pub(super) fn range_prefixes(first: u32, last: u32) -> Vec<FirstBits> {
 pub(super) const NODES: u32 = 8;
 /// The register of the next frame's PSN, by queue pair; its low 24 bits count.
 pub const NEXT_PSN: &str = "next_psn";
-/// Of a list: the entries that are held.
+/// Per list: the entries that are held.
 pub const LIST_COUNT: &str = "list_count";
-/// Of a list: the sequence of its newest batch ([`register_sequence`]).
+/// Per list: the sequence of its newest batch ([`register_sequence`]).
 pub const LIST_SEQUENCE: &str = "list_sequence";
-/// Of a row of postcards: its hops and path length; 0 where it is free.
+/// Per row of postcards: its hops and path length; 0 if it is free.
 pub const ROW_HEAD: &str = "row_head";
-/// Of a row of postcards: the words of its key.
+/// Per row of postcards: the words of its key.
 pub const ROW_KEY: [&str; 4] = ["row_key_a", "row_key_b", "row_key_c", "row_key_d"];
-/// Of a column: whether anything is in it.
+/// Per column: whether anything is in it.
 pub const COLUMN_USED: &str = "column_used";
-/// Of a column: how many reports in it have not left.
+/// Per column: how many reports in it have not left.
 pub const COLUMN_UNSENT: &str = "column_unsent";
-/// Of a column: its epoch, the first of two words.
+/// Per column: its epoch, the first of two words.
 pub const COLUMN_EPOCH: &str = "column_epoch";
 
 /// The registers that are written or read.
@@ -290,13 +290,13 @@ pub const fn command_port(pipe: u8) -> u16 {
     128 * pipe as u16 + 68
 }
 
-/// The pipe of the CPU port of a chip that has so many: it is port 192 of two pipes, and port 320 of four.
+/// The pipe of the CPU port of a chip with this many pipes: it is port 192 of two pipes, and port 320 of four.
 pub const fn cpu_port_pipe(pipes: usize) -> usize {
     pipe_of_port(if pipes > 2 { 320 } else { 192 }) as usize
 }
 
-/// Makes a counter by the reports of a packet one that counts them in bits: bit b stands for 2^b each. `of` gives where
-/// the 8 bits of an index begin, and its reports.
+/// Turns a counter by the reports of a packet into one that counts them in bits: bit b stands for 2^b each.
+/// `of` gives the start of the 8 bits of an index, and its reports.
 fn count_in_bits(counts: &mut SwitchCounts, names: (&str, &str), of: impl Fn(usize) -> (usize, usize)) {
     let Some(cells) = counts.0.remove(names.0) else { return };
     let bits = counts.0.entry(names.1.into()).or_default();
@@ -309,9 +309,9 @@ fn count_in_bits(counts: &mut SwitchCounts, names: (&str, &str), of: impl Fn(usi
     }
 }
 
-/// Counters under the names that they have on bmv2. `nacked` are the sequences asked for.
+/// Renames counters as on bmv2. `nacked` is the number of sequences requested.
 pub fn name_counts(counts: &mut SwitchCounts, nacked: u64) {
-    // Index 0 has datagrams that cannot be read, not all.
+    // Index 0 has only datagrams that cannot be read, not all.
     if let Some(received) = counts.0.get_mut("received") {
         let all = received.iter().sum();
         if let Some(first) = received.first_mut() {

@@ -141,7 +141,7 @@ pub struct Command {
     /// The list, row or column concerned.
     pub index: u32,
     pub value: u32,
-    /// Where the state of its list, row or column is, for a switch whose registers are written.
+    /// Where the state of its list, row or column is, for a switch whose registers are written directly.
     pub state: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Flushes and probes. Registers show what the switch holds; commands at its CPU port make it leave
+//! Flushes and probes. Registers show what the switch holds; commands sent to its CPU port make it leave
 //! ([`cpu_port`](crate::cpu_port)).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use crate::tofino::{
 };
 use crate::translator::{Command, FLUSH_COLUMN, FLUSH_LIST, FLUSH_ROW};
 
-/// What to do where no command can be sent.
+/// What to do if no command can be sent.
 pub(super) const NO_INTERFACE: &str = "the switch cannot be made to flush or to probe: set `cpu_interface` in its table to the interface of \
      its CPU port (bf_pci0, which the kernel packet driver of the SDE makes)";
 
-/// Pauses before it is looked whether a command was done. It is sent again after each.
+/// Pauses before checking whether a command was done. The command is sent again after each.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(1),
     Duration::from_millis(5),
@@ -30,18 +30,18 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(500),
 ];
 
-/// A place that was looked at.
+/// What was read at a place.
 struct PlaceReading {
-    /// What it was looked at for.
+    /// The command for which it was read.
     command: Command,
     /// The pipe whose registers have it.
     pipe: usize,
     state: u32,
     /// What is there; `None` for nothing.
     mark: Option<Mark>,
-    /// The recirculation port that the command passes, if it is for another pipe than that of the CPU port.
+    /// The recirculation port that the command passes through, if it is for a pipe other than the CPU port's.
     by: Option<u16>,
-    /// The command by which that leaves.
+    /// The command that makes it leave.
     frame: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl PlaceReading {
     }
 }
 
-/// The value of a register in a pipe, of a switch that gives one value for each or for all.
+/// The value of a register in a pipe; a switch gives one value for each pipe, or one for all.
 fn value_in_pipe(values: &[u32], pipe: usize) -> u32 {
     match values {
         [only] => *only,
@@ -60,13 +60,13 @@ fn value_in_pipe(values: &[u32], pipe: usize) -> u32 {
 }
 
 impl BfRuntime {
-    /// Commands leave by this rather than by an interface.
+    /// Sends commands by this rather than by an interface.
     pub fn send_commands_by(&mut self, send: Send) {
         self.send = Some(send);
     }
 
-    /// Lets what lists, rows and columns hold leave that is as old as their commands say, and waits until it has left.
-    /// `tables` are the rows that the switch holds.
+    /// Flushes what lists, rows and columns have held for as long as their commands say, and waits until it
+    /// has left. `tables` are the rows that the switch holds.
     pub(super) async fn flush_due(
         &mut self,
         described: &Described,
@@ -85,7 +85,7 @@ impl BfRuntime {
                 self.ages.forget_place(look.register_place());
                 continue;
             };
-            // Of a column no age is asked for: its command has the place of an epoch.
+            // Columns are not flushed by age: their commands have the place of an epoch instead.
             let older = Duration::from_micros(look.command.value.into());
             if look.command.command == FLUSH_COLUMN
                 || self.ages.observe_age(look.register_place(), mark, now) >= older
@@ -100,7 +100,7 @@ impl BfRuntime {
             self.send_commands(due.iter().map(|look| look.frame.clone()).collect())?;
             tokio::time::sleep(pause).await;
             let mut again: Vec<Command> = due.iter().map(|look| look.command).collect();
-            // Of one row in several pipes.
+            // The same row may be due in several pipes.
             again.dedup();
             let now = self.read_places(described, &rows, &again).await?;
             let now: BTreeMap<_, _> = now.iter().map(|look| (look.register_place(), look.mark)).collect();
@@ -155,7 +155,7 @@ impl BfRuntime {
             .map_or(0, |port| pipe_of_port(port).into())
     }
 
-    /// What the places of commands hold. Places that never hold anything are left out.
+    /// Reads what the places of commands hold. Places that never hold anything are left out.
     async fn read_places(
         &mut self,
         described: &Described,
@@ -207,7 +207,7 @@ impl BfRuntime {
         Ok(empty)
     }
 
-    /// Rows are of the pipe that their reports came in by. A command for another pipe than that of the CPU port is sent on there.
+    /// A row is in the pipe through which its reports came in. A command for a pipe other than the CPU port's is forwarded to it.
     async fn look_at_rows(
         &mut self,
         described: &Described,
@@ -237,7 +237,7 @@ impl BfRuntime {
                 looks.push(PlaceReading { command: **command, pipe, state: row.state, mark, by, frame });
             }
         }
-        // Whose they are matters for their age alone.
+        // Their keys matter only for their age.
         let by_age = |look: &&mut PlaceReading| look.mark.is_some() && look.command.value != 0;
         let states: Vec<u32> = looks.iter_mut().filter(by_age).map(|look| look.state).collect();
         for (place, name) in ROW_KEY.into_iter().enumerate() {
@@ -288,18 +288,18 @@ impl BfRuntime {
     }
 }
 
-/// What a place holds, as far as that differs from what it held before: another one is another content.
+/// Identifies the contents of a place: another mark means other contents.
 type Mark = [u32; 5];
 
-/// A place: its kind, the pipe that it is of, and its number there.
+/// A place: its kind, its pipe, and its number there.
 type Place = (u8, usize, u32);
 
-/// Since when places hold what they hold: since the first look that found it, as the switch counts no time.
+/// Since when places hold what they hold: since the first reading that found it, because the switch counts no time.
 #[derive(Debug, Default)]
 pub(super) struct Ages(BTreeMap<Place, (Mark, Instant)>);
 
 impl Ages {
-    /// For how long a place has held this, by a look at `now`.
+    /// How long a place has held this, as of a reading at `now`.
     fn observe_age(&mut self, place: Place, mark: Mark, now: Instant) -> Duration {
         let (seen, since) = self.0.entry(place).or_insert((mark, now));
         if *seen != mark {

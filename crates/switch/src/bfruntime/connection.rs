@@ -152,7 +152,7 @@ impl BfRuntime {
         Ok(())
     }
 
-    /// The same for a switch that must run the program.
+    /// As [`BfRuntime::fetch_description`], for a switch that must run the program.
     pub(super) async fn described(&mut self) -> Result<Arc<Described>, TargetError> {
         let described = self.fetch_description().await?;
         described.ok_or_else(|| {

@@ -49,9 +49,9 @@ pub struct BfRuntime {
     deflecting: Vec<u32>,
     /// How commands reach its CPU port; `None` without an interface.
     send: Option<cpu_port::Send>,
-    /// Of lists and rows that were looked at.
+    /// The ages of lists and rows that were read.
     ages: Ages,
-    /// What the switch said, once it was asked.
+    /// The switch's description of its tables, once it was requested.
     info: Option<Arc<Described>>,
     /// Alive while bound to the program.
     stream: Option<Sender<StreamMessageRequest>>,
@@ -141,7 +141,7 @@ impl Runtime for BfRuntime {
             let (item, holds) = described
                 .decode_entry(&entry)
                 .ok_or_else(|| self.switch_failure("it holds an entry that its program does not describe"))?;
-            // A default that the program has itself is not an entry of ours.
+            // A default that the program itself sets is not an entry of ours.
             let is_own =
                 matches!(&item, Item::Default { table } if !self.pipeline.defaults.contains(&table.as_str()));
             if !is_own {
@@ -186,7 +186,7 @@ impl Runtime for BfRuntime {
         self.send.is_none().then(|| commands::NO_INTERFACE.into())
     }
 
-    /// What sets or forgets is a register here, and what lets something leave a frame to the CPU port.
+    /// Commands that set or forget something write registers here; those that make something leave are frames to the CPU port.
     async fn run_commands(&mut self, commands: &[Command], rows: &Tables) -> Result<(), TargetError> {
         let described = self.described().await?;
         let (mut updates, mut flushes, mut probes) = (Vec::new(), Vec::new(), Vec::new());

@@ -80,7 +80,7 @@ pub fn lower_settings(
                 every_packet,
             });
             for (order, key, [flows, queues, drops]) in watched {
-                // If there is a place for them.
+                // Only if a place for them is configured.
                 let deflect = drops && !settings.deflect.is_empty();
                 tables.ordered_row(order, key, tofino::Watch { flows, queues, drops, deflect });
             }

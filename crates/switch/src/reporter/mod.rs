@@ -2,7 +2,7 @@
 //!
 //! It is programmed from its [settings] alone, so there is no session, and nothing is kept beside the switch: its
 //! tables are read, compared with what they should hold ([`lower::lower_settings`]), and the difference is written.
-//! The next attempt finds and writes what one left undone.
+//! The next attempt finds and writes what the last one left undone.
 
 pub mod lower;
 pub mod settings;
@@ -63,8 +63,8 @@ impl ReporterSwitch {
         Ok(held.updates_to(&wanted))
     }
 
-    /// Makes it hold what it should, and returns the updates that this took. It also completes what an
-    /// earlier attempt left undone.
+    /// Makes it hold what it should, and returns the updates that this took. Also completes what an earlier
+    /// attempt left undone.
     ///
     /// # Errors
     /// As [`Self::required_updates`], with how far it got.
