@@ -68,8 +68,8 @@ pub(crate) enum BucketsMisfit {
 }
 
 impl Collectors {
-    /// Checks that each copy of each bucket is at exactly one collector, if buckets are given, and at another one than the
-    /// other copies.
+    /// Checks that, if buckets are given, each copy of each bucket is at exactly one collector, and at a
+    /// different one from the other copies.
     pub(crate) fn check_buckets(&self) -> Result<(), BucketsMisfit> {
         let given = || self.indices().zip(self.iter()).filter_map(|(n, c)| Some((n, c, c.buckets?)));
         let mut all = Copies::NONE;
@@ -131,7 +131,7 @@ impl Collectors {
         Collectors(collectors)
     }
 
-    /// Collectors from index 0 on. Whatever is beyond all indices stays out: a file is checked for that by their number.
+    /// Collectors from index 0 on. Those beyond the last index are left out; the check of a file counts its collectors.
     fn with_consecutive_indices(collectors: impl IntoIterator<Item = ConfiguredCollector>) -> Collectors {
         Collectors((0..=u8::MAX).zip(collectors).collect())
     }

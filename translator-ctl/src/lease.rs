@@ -74,8 +74,8 @@ impl KnownLeases {
         self.start.set_collectors(self.leases.keys().copied());
     }
 
-    /// Whether a target could hold what these collectors would grant under another configuration, with what
-    /// it holds of the others.
+    /// Whether a target could hold what these collectors would grant under another configuration, together
+    /// with what it holds of the others.
     pub async fn could_hold(
         &self,
         config: &TranslatorConfig,
@@ -284,7 +284,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         !self.start.is_placed() && self.target.is_placed().await && self.start.record_placed()
     }
 
-    /// Waits for a future that may be dropped; `None` if halted first. Not for what changes the target.
+    /// Waits for a future that may be dropped; `None` if halted first. Not for work that changes the target.
     async fn until_halt<O>(&self, work: impl Future<Output = O>) -> Option<O> {
         let mut halt = self.halt.clone();
         let halted = async move {
@@ -372,7 +372,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         Ok(ready)
     }
 
-    /// Whether a refusal ends the program. One collector's grant that the target cannot hold does not stop
+    /// Whether a refusal ends the program. One collector's grant that the target cannot hold does not affect
     /// the others.
     fn is_fatal(&self, refusal: &GrantRefusal) -> bool {
         match refusal {

@@ -58,11 +58,11 @@ struct SharedTargetState<'a, T> {
 /// State of a target. It survives a change of configuration.
 pub(crate) struct TargetGrants {
     granted: BTreeMap<u8, Grant>,
-    /// What the target holds of each.
+    /// What the target holds of each grant.
     held: BTreeMap<u8, Grant>,
     /// Collectors whose sessions must be opened again, because the target restarted.
     lost: BTreeSet<u8>,
-    /// In a cluster, which placement stores go by.
+    /// In a cluster, the placements in effect for stores.
     placing: Option<Placing>,
     /// Reporters for which a collector has sent earlier positions.
     positioned: HashSet<u16>,
@@ -89,7 +89,7 @@ impl TargetGrants {
         (self.granted, self.held) = (BTreeMap::new(), BTreeMap::new());
     }
 
-    /// What the target should hold of grants, and whether all new regions of one collector are among it.
+    /// The part of the grants that the target should hold, and whether it includes all new regions of one collector.
     fn grants_to_hold(
         &mut self,
         granted: &BTreeMap<u8, Grant>,
@@ -107,7 +107,7 @@ impl TargetGrants {
         (held, is_whole)
     }
 
-    /// Whether the target could hold these collectors' grants, with what it holds of the others.
+    /// Whether the target could hold these collectors' grants, together with what it holds of the others.
     pub(crate) async fn could_hold(
         &self,
         target: &mut impl Target,
@@ -176,12 +176,12 @@ impl<'a, T: Target> SharedTarget<'a, T> {
         self.take(None, |_| None, After::Renewal).await.map(drop)
     }
 
-    /// The version of the cluster's placement that the target goes by; 0 = none.
+    /// The version of the cluster's placement in effect at the target; 0 = none.
     pub(crate) async fn placement_version(&self) -> u64 {
         self.state.lock().await.known.placing.as_ref().map_or(0, Placing::placement_version)
     }
 
-    /// Whether all stores that were granted are placed, as far as the target goes by a cluster's placement.
+    /// Whether all granted stores are placed; always true outside a cluster.
     pub(crate) async fn is_placed(&self) -> bool {
         let known = &*self.state.lock().await.known;
         known.placing.as_ref().is_none_or(|placing| placing.are_placed(&known.granted))
@@ -199,7 +199,7 @@ impl<'a, T: Target> SharedTarget<'a, T> {
         Ok(state.target.join_ring(collector, ring).await.map_err(ApplyError::before_first_change)?)
     }
 
-    /// If an RDMA device sends the target's frames: the source of those to a collector.
+    /// The source of frames to a collector, if an RDMA device sends the target's frames.
     pub(crate) async fn device_source(
         &self,
         collector: u8,
@@ -214,7 +214,7 @@ impl<'a, T: Target> SharedTarget<'a, T> {
         self.state.lock().await.target.read_status().await
     }
 
-    /// Whether the target could hold these collectors' grants, with what it holds of the others.
+    /// As [`TargetGrants::could_hold`].
     pub(crate) async fn could_hold(&self, granted: Vec<(u8, Grant)>) -> Result<(), String> {
         let SharedTargetState { target, known } = &mut *self.state.lock().await;
         known.could_hold(*target, granted, &self.wanted).await
@@ -228,7 +228,7 @@ impl<'a, T: Target> SharedTarget<'a, T> {
     ) -> Result<bool, GrantRefusal> {
         let mut state = self.state.lock().await;
         let mut granted = state.known.granted.clone();
-        // What others were granted under their open sessions does not hold for a target that restarted.
+        // Grants under other open sessions do not hold for a target that restarted.
         if after == After::Open
             && granted.keys().any(|other| Some(*other) != collector)
             && state.target.has_restarted().await.map_err(ApplyError::before_first_change)?

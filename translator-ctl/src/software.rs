@@ -29,7 +29,7 @@ pub struct InProcess {
     name: String,
     life: u64,
     commands: Sender<Command>,
-    /// Those of the other workers; empty except for the first.
+    /// The channels of the other workers; empty except for the first.
     others: Vec<Sender<Command>>,
     /// Whether its session sends the counters of all workers.
     sends_counters: bool,
@@ -70,17 +70,17 @@ impl InProcess {
         }
     }
 
-    /// The same as the first of several workers: requests to the whole translator go to the others, too.
+    /// Makes it the first of several workers: requests to the whole translator go to the others, too.
     pub fn with_others(self, others: Vec<Sender<Command>>) -> Self {
         InProcess { others, ..self }
     }
 
-    /// The same as a worker other than the first, whose session sends its counters.
+    /// Makes it a worker other than the first: the first worker's session sends its counters.
     pub fn without_counters(self) -> Self {
         InProcess { sends_counters: false, ..self }
     }
 
-    /// The same, with rings as configured.
+    /// Uses rings as configured.
     pub fn with_rings(self, config: &TranslatorConfig) -> Self {
         let ring = match (&config.link, config.ring) {
             _ if config.device.is_some() => Some("an RDMA device sends (`device`)"),

@@ -89,7 +89,7 @@ impl Target for WatchedSwitch {
         self.0.lock().await.flush_all().await
     }
 
-    /// It is flushed beside its lease.
+    /// It is flushed alongside its lease.
     fn looks_after_itself(&self) -> bool {
         true
     }

@@ -12,7 +12,7 @@ use crate::software::Remote;
 /// A configured switch of any type.
 pub type AnySwitch = Box<dyn Target>;
 
-/// The switch of a name. Nothing is requested yet.
+/// The switch of this name. Nothing is requested yet.
 pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
     Ok(match p4_switch(config, switch)? {
         Some(p4) => Box::new(p4),
@@ -23,7 +23,7 @@ pub fn any_switch(config: &Config, switch: &str) -> anyhow::Result<AnySwitch> {
     })
 }
 
-/// The P4 switch of a name; `None` for a software translator. Nothing is requested yet.
+/// The P4 switch of this name; `None` for a software translator. Nothing is requested yet.
 pub fn p4_switch(config: &Config, switch: &str) -> anyhow::Result<Option<P4Switch>> {
     let translator = config.translator_of(switch)?;
     let Some((platform, p4)) = config.find_switch(switch)?.p4_config() else { return Ok(None) };
@@ -43,8 +43,8 @@ pub fn lock_state(config: &Config, switch: &str) -> anyhow::Result<Option<Lock>>
     Ok(Some(StateFile::new(p4.state.as_deref(), switch, &session).lock_state_file()?))
 }
 
-/// The reporter switch of a name; `None` if it is not a reporter. Nothing is requested yet, but this needs a
-/// runtime.
+/// The reporter switch of this name; `None` if it is not a reporter. Nothing is requested yet, but this needs
+/// a runtime.
 pub fn reporter_switch(config: &Config, switch: &str) -> anyhow::Result<Option<ReporterSwitch>> {
     let (Some((platform, _)), Some((p4, settings))) =
         (config.find_switch(switch)?.p4_config(), config.reporter_of(switch)?)

@@ -2,7 +2,7 @@
 //!
 //! Late reports are normal, so only epochs older than the ring are rejected. Wrong reports happen too: one
 //! naming an epoch far ahead would make all correct ones old. So no single report moves the newest epoch. A
-//! report up to a ring ahead is merged, and the newest epoch moves once others confirm it. One further ahead
+//! report up to a ring ahead is merged, and the newest epoch moves if others soon confirm it. One further ahead
 //! is rejected until several agree: their reporters were away for long, or restarted with another count.
 
 use super::counters::Reason;

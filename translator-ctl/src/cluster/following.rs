@@ -1,4 +1,4 @@
-//! Follows a cluster: its views as they come, and the sessions of a data plane with the collectors in them.
+//! Follows a cluster: its views as they come, and a data plane's sessions with the collectors in them.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use dta_switch::Target;
 pub(crate) struct ClusterFollower {
     views: Option<Views>,
     roster: Roster,
-    /// Most collectors that the data plane has queue pairs for.
+    /// How many collectors the data plane has queue pairs for.
     most: u8,
     config: TranslatorConfig,
 }
 
 impl ClusterFollower {
-    /// Begins to follow the cluster of a configuration, for a data plane that has queue pairs for so many collectors. Returns also the configuration to begin with, which has no
-    /// collectors if there is a cluster.
+    /// Begins to follow the cluster of a configuration, for a data plane that has queue pairs for `most` collectors.
+    /// Also returns the configuration to begin with, which has no collectors if there is a cluster.
     pub(crate) fn from_config(
         config: &TranslatorConfig,
         most: u8,
@@ -37,7 +37,7 @@ impl ClusterFollower {
         Ok((ClusterFollower { views, roster: Roster::default(), most, config: begin.clone() }, begin))
     }
 
-    /// The next view; never, without a cluster.
+    /// The next view; never returns without a cluster.
     pub(crate) async fn next_view(&mut self) -> Arc<View> {
         match &mut self.views {
             Some(views) => views.next_view().await,
@@ -45,7 +45,7 @@ impl ClusterFollower {
         }
     }
 
-    /// Has the sessions of all data planes go by a view. Their leases are halted. Returns the collectors in it.
+    /// Makes the sessions of all data planes follow a view. Their leases must be halted. Returns the collectors in the view.
     pub(crate) fn apply_view<'a>(
         &mut self,
         view: &Arc<View>,
@@ -65,7 +65,7 @@ impl ClusterFollower {
         collectors
     }
 
-    /// A view without collectors that this translator cannot ask for a session.
+    /// The view without the collectors that this translator cannot ask for a session.
     fn usable_view(&self, view: &Arc<View>) -> Arc<View> {
         let mut usable = View::clone(view);
         usable.collectors.retain(|id, collector| {
@@ -90,7 +90,7 @@ pub(crate) struct DataPlaneSessions {
 }
 
 impl DataPlaneSessions {
-    /// With the collectors of a configuration, none of them open.
+    /// Starts with the collectors of a configuration, none of them open.
     pub(crate) fn new(
         config: TranslatorConfig,
         endpoint: Endpoint,
@@ -110,7 +110,7 @@ impl DataPlaneSessions {
         lease::maintain_leases(&self.config, &mut self.all, target, &mut self.kept, halt, report).await
     }
 
-    /// Takes in a newer view of the cluster, with the indices of its collectors. The leases are halted.
+    /// Takes in a newer view of the cluster, with the indices of its collectors. The leases must be halted.
     ///
     /// # Errors
     /// An address that cannot be used, or TLS files. Nothing has changed then.

@@ -1,8 +1,8 @@
-//! A translator in a cluster: its collectors come and go, and what each has moves.
+//! A translator in a cluster: its collectors come and go, and what each holds moves.
 //!
 //! - [`roster`]: which collectors there are, and their indices.
-//! - [`placing`]: which placement each store goes by, and what of a collector's grant is used because of it.
-//! - [`following`]: the views that the cluster sends, and the sessions of a data plane with the collectors in them.
+//! - [`placing`]: the placement in effect for each store, and the part of a collector's grant that is used under it.
+//! - [`following`]: the views that the cluster sends, and a data plane's sessions with the collectors in them.
 
 pub(crate) mod following;
 pub(crate) mod placing;

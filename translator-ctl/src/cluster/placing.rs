@@ -1,10 +1,10 @@
-//! Which placement each store goes by, and what of the collectors' grants is used because of it.
+//! The placement in effect for each store, and the part of the collectors' grants that is used under it.
 //!
-//! A store without epochs goes by the newest placement as soon as the collectors that get something by it have granted
-//! it; one that does not, though etcd says that it is there, is waited for no longer than ten seconds. Reports for what it
-//! has are dropped then, as nobody would look for them where they were written before. A store with epochs takes a placement when the regions of all its collectors go by it: until the last of them has
-//! turned, the others' new regions wait. So what was reported in one epoch is at one collector. If a collector that has
-//! something is gone, nothing is waited for.
+//! A store without epochs takes the newest placement as soon as the collectors that get something by it have granted it. A
+//! collector that does not, although etcd says that it is there, is waited for no longer than ten seconds. Reports for what it
+//! has are then dropped, since nobody would look for them where they were written before. A store with epochs takes a placement
+//! when the regions of all its collectors follow it: until the last of them has turned, the others' new regions wait. So what was
+//! reported in one epoch is at one collector. If a collector that has something is gone, nothing is waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use dta_proto::wire::dta::{Addressing, Replicas};
 use super::roster::Roster;
 use crate::program::Grant;
 
-/// How long a new region waits for those of other collectors, and a placement for what they grant by it. Epochs end at the same time everywhere, and each collector
-/// is heard of every second.
+/// How long a new region waits for those of other collectors, and a placement for what they grant by it.
+/// Epochs end at the same time everywhere, and each collector is heard every second.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Which placement each store goes by.
+/// The placement in effect for each store.
 #[derive(Debug, Default)]
 pub(crate) struct Placing {
     view: Arc<View>,
     roster: Roster,
-    /// Placements that a store may still come to go by, oldest first.
+    /// Placements that a store may still take, oldest first.
     recent: Vec<Arc<ClusterPlacement>>,
     of_stores: BTreeMap<String, Arc<ClusterPlacement>>,
     /// Since when regions of a store wait for others.
     waiting: BTreeMap<String, Instant>,
-    /// Of a store, the version of a placement that waits for what collectors grant by it, and since when.
+    /// By store, the version of a placement that waits until collectors have granted it, and since when.
     ungranted: BTreeMap<String, (u64, Instant)>,
 }
 
@@ -47,20 +47,20 @@ impl Placing {
         (self.view, self.roster) = (view, roster);
     }
 
-    /// The version of the placement that this translator goes by, as far as it does not wait for an epoch.
+    /// The version of the placement in effect at this translator, ignoring stores that wait for an epoch.
     pub(crate) fn placement_version(&self) -> u64 {
         let waits = |name: &str| self.waiting.contains_key(name);
         let of_stores = self.of_stores.iter().filter(|(name, _)| !waits(name));
         of_stores.map(|(_, placement)| placement.version).max().unwrap_or(0)
     }
 
-    /// Whether each store that any collector granted goes by a placement, and there is one.
+    /// Whether any store was granted, and each granted store has a placement.
     pub(crate) fn are_placed(&self, granted: &BTreeMap<u8, Grant>) -> bool {
         let mut stores = granted.values().flat_map(|grant| &grant.stores).peekable();
         stores.peek().is_some() && stores.all(|store| self.of_stores.contains_key(&store.spec.name))
     }
 
-    /// Decides by which placement each store goes, from what the collectors granted last.
+    /// Chooses the placement of each store from what the collectors granted last.
     pub(crate) fn choose_placements(&mut self, granted: &BTreeMap<u8, Grant>, now: Instant) {
         let names: BTreeSet<&str> =
             granted.values().flat_map(|grant| &grant.stores).map(|store| store.spec.name.as_str()).collect();
@@ -68,7 +68,7 @@ impl Placing {
             let current = self.of_stores.get(name).map_or(0, |placement| placement.version);
             let there = granted.values().filter(|grant| grant.session.is_some());
             let versions = there.filter_map(|grant| grant.goes_by.get(name));
-            // Of a store with epochs, what all regions go by; of another one, the newest.
+            // For a store with epochs, the placement that all regions follow; for another store, the newest.
             let newest = versions.min().copied().unwrap_or(self.view.placement.version);
             let next = self.recent.iter().rev().find(|placement| placement.version <= newest);
             let Some(next) = next.filter(|next| next.version > current).cloned() else {
@@ -98,7 +98,7 @@ impl Placing {
         self.recent.retain(|placement| placement.version >= oldest);
     }
 
-    /// Whether all collectors that have something of a store by a placement have granted it.
+    /// Whether all collectors that have part of a store under a placement have granted it.
     fn is_granted(&self, placement: &ClusterPlacement, store: &str, granted: &BTreeMap<u8, Grant>) -> bool {
         let has = |id: &str| {
             let mut lists = placement.lists.get(id).into_iter().flatten();
@@ -111,14 +111,14 @@ impl Placing {
         })
     }
 
-    /// Whether a collector's region of a store goes by a later placement than the store.
+    /// Whether a collector's region of a store follows a later placement than the store.
     fn is_region_ahead(&self, grant: &Grant, store: &str) -> bool {
         let version = self.of_stores.get(store).map_or(0, |placement| placement.version);
         version != 0 && grant.goes_by.get(store).is_some_and(|goes_by| *goes_by > version)
     }
 
-    /// What of a collector's grant is used, where `used` is what was used of its grant before; and whether all new
-    /// regions are among it.
+    /// The part of a collector's grant to use, given the part that was `used` before; and whether it includes
+    /// all new regions.
     pub(crate) fn restrict_grant(
         &self,
         granted: &Grant,
@@ -149,7 +149,7 @@ impl Placing {
         (Grant { stores, lists, ..granted.clone() }, is_whole)
     }
 
-    /// Those of a range of lists that are placed at a collector.
+    /// The lists of a granted range that are placed at a collector.
     fn placed_lists(&self, granted: &Lists, stores: &[Store], id: Option<&str>) -> Vec<Lists> {
         let store = stores.iter().find(|store| store.spec.id == granted.store);
         let Some((store, id)) = store.zip(id) else { return Vec::new() };
@@ -167,8 +167,8 @@ impl Placing {
     }
 }
 
-/// A store, whose keys are at so many collectors, with what one of them has of it. A collector that has nothing keeps its
-/// part, so that what is in flight to it is not lost.
+/// A store whose keys are at `replicas` collectors, with the part of it that one collector has. A collector
+/// that has nothing keeps its region, so that what is in flight to it is not lost.
 fn placed_store(store: &Store, replicas: usize, placement: &ClusterPlacement, id: &str) -> Store {
     let name = &store.spec.name;
     let mut lists = placement.lists.get(id).into_iter().flatten();
@@ -190,7 +190,7 @@ mod tests {
     use dta_proto::program::{ProgramSession, Purpose, Rkey};
     use dta_proto::store::{Merge, StoreKind, StoreSpec};
 
-    /// The view of these collectors, with all keys placed as said, and lists 0 to 3 and the sketch at the last one.
+    /// The view of these collectors, with all keys placed as given, and lists 0 to 3 and the sketch at the last one.
     fn view(version: u64, ids: &[&str], keys: &str) -> (Arc<View>, Roster) {
         let collector =
             |id: &str| dta_cluster::CollectorRecord { address: format!("{id}:1"), ..Default::default() };
@@ -205,7 +205,7 @@ mod tests {
         (Arc::new(view), roster)
     }
 
-    /// What a collector grants: `timed` has epochs, and its memory of this generation goes by this version.
+    /// What a collector grants: `timed` has epochs, and its memory of this generation follows this version.
     fn grant(collector: u8, generation: u64, goes_by: u64) -> Grant {
         let store = |id, name: &str, kind: StoreKind| Store {
             collector,
@@ -276,7 +276,7 @@ mod tests {
         let (b, _) = placing.restrict_grant(&granted[&1], None, 1, now);
         assert_eq!(parts(&a), ("0-127".into(), "0-255".into(), 5));
         assert_eq!((parts(&b), placing.placement_version()), (("128-255".into(), "none".into(), 3), 2));
-        // Lists and the sketch are where they are placed alone.
+        // Lists and the sketch are only where they are placed.
         let has = |grant: &Grant, id| {
             grant.stores.iter().any(|store| store.spec.id == id && store.buckets != Copies::NONE)
         };
@@ -293,7 +293,7 @@ mod tests {
             }
         );
 
-        // The first one turns: its new memory waits for that of the other one, but not for ever.
+        // The first one turns: its new memory waits for the other one's, but not for ever.
         granted.insert(0, grant(0, 6, 2));
         placing.choose_placements(&granted, now);
         assert_eq!(used(&placing, &granted, 0, Some(&a), now), (("0-127".into(), "0-255".into(), 5), false));
@@ -368,7 +368,7 @@ mod tests {
             parts(&placing.restrict_grant(&granted[&0], None, 0, now).0).0
         };
         assert_eq!([0, 9].map(|elapsed| used(&mut placing, elapsed)), ["0-255", "0-255"]);
-        // Each placement has its time.
+        // Each placement is waited for separately.
         let (three, roster) = view(3, &["a", "b", "c"], r#"{"a":"0-99","b":"100-199","c":"200-255"}"#);
         placing.apply_view(three, roster);
         let ranges = [9, 11, 18, 19, 20].map(|elapsed| used(&mut placing, elapsed));
@@ -387,7 +387,7 @@ mod tests {
         placing.choose_placements(&granted, now);
         let (a, _) = placing.restrict_grant(&granted[&0], None, 0, now);
         assert_eq!(parts(&a), ("0-127; copy 1 of 128-255".into(), "0-127".into(), 5));
-        // What is used of an earlier grant says nothing of how many copies there may be.
+        // What is used of an earlier grant says nothing about how many copies there may be.
         let (one, roster) = view(2, &["a"], r#"{"a":"0-255"}"#);
         placing.apply_view(one, roster);
         granted.remove(&1);

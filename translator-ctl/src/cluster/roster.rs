@@ -7,13 +7,13 @@ use tracing::error;
 
 use crate::collectors::{Collectors, ConfiguredCollector};
 
-/// The indices of a cluster's collectors, by id. A collector keeps its index while it is there; the index of one that is
-/// gone is not given to another one at once.
+/// The indices of a cluster's collectors, by id. A collector keeps its index while it is there; the index of
+/// one that is gone is not given to another at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Roster(BTreeMap<String, u8>);
 
 impl Roster {
-    /// The collectors of a view, `most` at most. Those for which there is no index are left out, and logged.
+    /// The collectors of a view, at most `most`. Those for which there is no index are left out, and logged.
     pub(crate) fn next(&self, view: &View, most: u8) -> (Roster, Collectors) {
         let mut next: BTreeMap<String, u8> = self.0.clone();
         next.retain(|id, _| view.collectors.contains_key(id));

@@ -10,7 +10,7 @@ use dta_telemetry::flows::DecoderOptions;
 use super::listener::{parse_url, write_url};
 use super::{ConfigError, ListenAddress};
 
-/// Port of NetFlow where a listener at an interface names none.
+/// Port of NetFlow, used if a listener at an interface names none.
 const USUAL_PORT: u16 = 2055;
 
 /// Where to receive flow exports, written `udp://ADDR:PORT`, `xdp:INTERFACE:PORT` or `xdp:INTERFACE`.

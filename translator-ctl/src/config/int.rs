@@ -13,11 +13,11 @@ use dta_proto::telemetry::{KEEP_ALIVE_SECONDS, Metric, store};
 use dta_telemetry::int::{Dialect, IntSettings, Mark};
 use dta_telemetry::reports::{Detect, MetricRule, Rules, TimeMode, WatchRule};
 
-/// Port of Telemetry Reports where a listener at an interface names none: SD-Fabric's.
+/// Port of Telemetry Reports, used if a listener at an interface names none: SD-Fabric's.
 const USUAL_PORT: u16 = 32766;
 /// Values for each report that a program at an interface may drop as unchanged.
 const VALUES_PER_REPORT: usize = 16;
-/// Longest time for which counts are summed.
+/// Longest time over which counts are summed.
 const MOST_COUNT_WAIT_MS: u64 = 3_600_000;
 
 /// Where to receive Telemetry Reports, and how to parse them.

@@ -23,7 +23,7 @@ pub struct XdpAddress {
 }
 
 impl ListenAddress {
-    /// Parses `xdp:INTERFACE[:PORT]` where the text begins so; `usual` is the port if there is none. `None`: it does not.
+    /// Parses `xdp:INTERFACE[:PORT]`; `usual` is the port if it is left out. `None` if the text does not begin with `xdp:`.
     pub fn parse_xdp(text: &str, usual: u16) -> Option<Result<ListenAddress, String>> {
         let place = text.strip_prefix("xdp:")?;
         // An interface's name has no colon.
@@ -81,7 +81,7 @@ impl Display for XdpAddress {
     }
 }
 
-/// As for reports: without a scheme in front of an address.
+/// As written for reports: an address without a scheme.
 impl Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,7 +103,7 @@ impl FromStr for ListenAddress {
 
 dta_proto::serde_as_text!(ListenAddress);
 
-/// Where listeners of a URL arrive: `udp://ADDR:PORT` or `xdp:INTERFACE[:PORT]`.
+/// Parses the URL of a listener: `udp://ADDR:PORT` or `xdp:INTERFACE[:PORT]`.
 pub(super) fn parse_url(text: &str, usual: u16) -> Result<ListenAddress, String> {
     if let Some(parsed) = ListenAddress::parse_xdp(text, usual) {
         return parsed;
@@ -115,7 +115,7 @@ pub(super) fn parse_url(text: &str, usual: u16) -> Result<ListenAddress, String>
     Ok(ListenAddress::Udp(address))
 }
 
-/// As [`parse_url`] reads it.
+/// Writes it as [`parse_url`] reads it.
 pub(super) fn write_url(address: &ListenAddress, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match address {
         ListenAddress::Udp(address) => write!(f, "udp://{address}"),

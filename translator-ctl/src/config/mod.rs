@@ -249,7 +249,7 @@ impl TranslatorConfig {
         ClientOptions::new(self.collector.address_at(collector), self.tls.clone())
     }
 
-    /// What is wrong with the files with which sessions are opened, in sentences; nothing keeps it from starting.
+    /// What is wrong with the TLS files for opening sessions, in sentences. None of it prevents the start.
     pub(crate) fn client_tls_warnings(&self) -> Vec<String> {
         let files = self.tls.as_ref();
         files.map_or_else(Vec::new, |files| tls::client_warnings(files, SystemTime::now()))
@@ -936,7 +936,7 @@ mod tests {
         assert_eq!(mixed.collector.address_at(1), "b:1");
         assert_eq!(mixed.queue_pairs_of(0), [0x11, 0x12]);
         assert_eq!(mixed.queue_pairs_of(1), [0x13, 0x14]);
-        // A single collector's settings may stand beside it.
+        // A single collector's settings may be given beside it.
         let one = of("collector = 'a:1'\nstores = ['s']");
         assert_eq!(one.wanted_of(0).0, ["s"]);
         for translator in [mixed, one, of("collector = ['a:1', 'b:1']")] {

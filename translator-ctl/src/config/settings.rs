@@ -100,7 +100,7 @@ pub(super) fn resolve_settings(p4: &P4, switch: &str) -> Result<SwitchReporterSe
     };
     let of_receiver = |receiver: &ReportReceiver| {
         let destination = Masked::from_address(receiver.to.0);
-        // The program knows reports to their own port.
+        // The program recognises reports to their own port.
         let is_known = receiver.to.1 == REPORTS_PORT;
         (!is_known).then_some(Excluded { destination, protocol: Protocol::UDP, port: Some(receiver.to.1) })
     };

@@ -150,7 +150,7 @@ impl P4 {
             .copied()
     }
 
-    /// Whether what it says can be.
+    /// Checks that its settings are possible.
     fn check_values(&self, table: &str) -> Result<(), ConfigError> {
         let fail = |key: &str, value: String, must: &str| {
             Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))
@@ -185,8 +185,8 @@ const fn is_recirculation(port: u16) -> bool {
     matches!(port % 128, 68..=71)
 }
 
-/// What a switch has of its own in its session. What is left out is as in `[translator]`, but for
-/// the session's name.
+/// A switch's own settings for its session. Anything left out is as in `[translator]`, except for the
+/// session's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionOverrides {
@@ -320,7 +320,7 @@ impl Config {
                         return Err(ConfigError::invalid_quoted(format!("{table}.{key}"), value, must));
                     }
                 }
-                // What comes back by them may be a command, which nobody but the control plane can give.
+                // What returns through them may be a command, and only the control plane may give commands.
                 if is_of_tofino && let Some(port) = p4.frame_ports().find(|port| is_recirculation(*port)) {
                     let must = "a port of the network: 68 to 71 of each pipe recirculate, and the program alone sends to them";
                     return Err(ConfigError::invalid_value(format!("{table}.ports"), port, must));
@@ -338,7 +338,7 @@ impl Config {
                     settings::resolve_settings(p4, name)?;
                     continue;
                 }
-                // Which index a collector gets is not known beforehand.
+                // It is not known beforehand which index a collector gets.
                 if self.translator.cluster.is_some() {
                     let fail = |key: &str, value: String, must: &str| {
                         Err(ConfigError::invalid_value(format!("{table}.{key}"), value, must))

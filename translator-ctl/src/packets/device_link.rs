@@ -1,8 +1,8 @@
 //! The way to collectors through an RDMA device: the engine's operations go in as work requests, and their completions
-//! come out as the answers that the engine knows. `docs/decisions/posting.md` says why it is done so.
+//! come out as the answers that the engine knows. `docs/decisions/posting.md` gives the reasons.
 //!
-//! The engine keeps all its accounts. Here is only what the device needs: which of its queue pairs sends for which of
-//! the program, how many requests each holds, and, on UC, what they carry until they have left.
+//! The engine keeps all the accounts. This holds only what the device needs: which of its queue pairs sends for which
+//! of the program's, how many requests each holds, and, on UC, what they carry until they have left.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -24,13 +24,13 @@ use dta_proto::wire::roce::Psn;
 use dta_switch::DeviceSource;
 use tracing::{info, warn};
 
-/// Most work requests behind one doorbell.
+/// Maximum number of work requests per doorbell.
 const MAX_CHAIN: usize = 64;
-/// Of so many work requests of a queue pair one completes visibly, even if nobody asks for it: a completion makes room.
+/// One in this many work requests of a queue pair completes visibly even if nobody asks for it: a completion makes room.
 const SIGNAL_INTERVAL: u64 = 32;
 /// Longest time that one output of the engine waits for room in queues, and that the last requests have to leave.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that each queue pair has for that at least, however long others have waited.
+/// The least time that each queue pair gets for that, however long others have waited.
 const SHORTEST_QUEUE_TIMEOUT: Duration = Duration::from_millis(10);
 /// Longest time that a queue pair has to send what it holds before it is connected to another, or to none.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_millis(10);
@@ -61,7 +61,7 @@ enum PairState {
     Broken,
 }
 
-/// What a request on UC carried that did not leave, and why it did not.
+/// What a request on UC that did not leave carried, and why it did not leave.
 type UnsentRequest = (FrameMeta, LossCause);
 
 /// A queue pair of the device.
@@ -69,7 +69,7 @@ struct SendingPair {
     qpn: u32,
     transport: Transport,
     state: PairState,
-    /// The entry of the program for which it was connected.
+    /// The program's entry for which it was connected.
     entry: Option<ProgramQueuePair>,
     /// Rises with each connection: completions of earlier ones are void.
     connection: u16,
@@ -79,7 +79,7 @@ struct SendingPair {
     posted: u64,
     /// Requests before this one are complete.
     completed: u64,
-    /// What those from there on carry; UC only.
+    /// What requests from `completed` on carry; UC only.
     carried: VecDeque<FrameMeta>,
 }
 
@@ -123,10 +123,10 @@ pub struct DeviceLink {
     payload_len: u32,
     /// By the places of the engine's queue pairs.
     pairs: Vec<Option<SendingPair>>,
-    /// By place, what queue pairs of UC were connected for when the device was lost.
+    /// By place, the entries for which UC queue pairs were connected when the device was lost.
     lost_entries: BTreeMap<u8, ProgramQueuePair>,
     completions: Vec<SendCompletion>,
-    /// For the engine, which has not seen them yet.
+    /// Answers that the engine has not seen yet.
     answers: Vec<(u8, Psn, ResponderAnswer)>,
     /// Requests on UC that did not leave, which the engine has not counted yet.
     unsent: Vec<UnsentRequest>,
@@ -136,7 +136,7 @@ pub struct DeviceLink {
 }
 
 impl DeviceLink {
-    /// Opens the device. Returns also the source of its packets.
+    /// Opens the device. Also returns the source of its packets.
     ///
     /// # Errors
     /// It cannot be opened, or has no usable port and address.
@@ -189,13 +189,13 @@ impl DeviceLink {
         0..self.pairs.len() as u8
     }
 
-    /// Whether what is posted for the queue pair at this place of the program is lost.
+    /// Whether anything posted for the program's queue pair at this place is lost.
     pub(super) fn is_down(&self, place: u8) -> bool {
         !self.pair_at(place).is_some_and(SendingPair::is_usable)
     }
 
-    /// The source of packets to a collector, and the numbers of the queue pairs that send them, which are made if
-    /// necessary; and the device is opened if it was away. `writes` is the transport of writes.
+    /// The source of packets to a collector, and the numbers of the queue pairs that send them. Creates these
+    /// if necessary, and opens the device if it was away. `writes` is the transport of writes.
     ///
     /// # Errors
     /// The device is away, or has no room.
@@ -222,7 +222,7 @@ impl DeviceLink {
         self.device.as_mut().ok_or(NicError::Lost { device })
     }
 
-    /// The number of the queue pair at a place, which is made if there is none of this transport.
+    /// The number of the queue pair at a place, which is created if there is none of this transport.
     fn queue_pair_at(&mut self, place: u8, transport: Transport) -> Result<u32, NicError> {
         if let Some(pair) = self.pair_at(place).filter(|pair| pair.transport == transport) {
             return Ok(pair.qpn);
@@ -239,7 +239,7 @@ impl DeviceLink {
             self.opened()?.end_queue_pair(former.qpn);
         }
         let qpn = self.opened()?.make_queue_pair(transport)?;
-        // With the same number, the program may stay as it is, and nobody says again to whom it sends.
+        // If the number is the same, the program may stay as it is, and nobody says again to whom it sends.
         let is_same = |entry: &ProgramQueuePair| (entry.local_qpn, entry.transport) == (qpn, transport);
         let entry = self.lost_entries.remove(&place).filter(is_same);
         self.pairs[at] = Some(SendingPair {
@@ -306,7 +306,7 @@ impl DeviceLink {
             return Ok(());
         }
         self.wait_until_sent(place..place + 1, DISCONNECT_TIMEOUT);
-        // Of another queue pair, whose PSNs may mean something here.
+        // They are about another queue pair, whose PSNs may mean something else here.
         self.answers.retain(|(of, ..)| *of != place);
         let peer = SendPeer {
             endpoint: entry.destination,
@@ -358,7 +358,7 @@ impl DeviceLink {
         self.count_unsent(engine, out);
     }
 
-    /// Posts those of one queue pair. They wait for room in its queue until this time.
+    /// Posts the requests of one queue pair. They wait for room in its queue until this time.
     fn post_requests_of(&mut self, place: u8, requests: &WorkRequests, metas: &[FrameMeta], until: Instant) {
         let mut chain = [NO_REQUEST; MAX_CHAIN];
         let mut carried = [FrameMeta::IDLE; MAX_CHAIN];
@@ -465,7 +465,7 @@ impl DeviceLink {
                 pair.first_psn = psn;
                 pair.state = PairState::Sending;
             }
-            // The device counts PSNs itself: one that it counts otherwise would be acknowledged as another.
+            // The device counts PSNs itself: a request that it counts differently would be acknowledged as another.
             PairState::Sending
                 if pair.transport == Transport::Rc && pair.psn_of_number(pair.posted) != psn =>
             {
@@ -500,7 +500,7 @@ impl DeviceLink {
         }
     }
 
-    /// Takes completions to the engine, and sees to the device now and then. Returns how many completions there were.
+    /// Passes completions to the engine, and checks on the device now and then. Returns the number of completions.
     pub(super) fn take_answers(&mut self, now: u64, engine: &mut Engine, out: &mut EngineOutput) -> usize {
         if now >= self.next_check {
             let begun = Instant::now();
@@ -518,7 +518,7 @@ impl DeviceLink {
         count
     }
 
-    /// Reads completions. Returns how many there were.
+    /// Reads completions. Returns their number.
     fn poll(&mut self) -> usize {
         let Some(device) = &mut self.device else { return 0 };
         let polled = device.poll_completions(&mut self.completions);
@@ -563,7 +563,7 @@ impl DeviceLink {
                 | CompletionStatus::RemoteOperationError => {
                     self.answers.push((place, psn, ResponderAnswer::NakError));
                 }
-                // Of those before this one nothing is said if they were flushed, too.
+                // If those before this one were flushed too, nothing is said about them.
                 CompletionStatus::Flushed
                 | CompletionStatus::RetriesExceeded
                 | CompletionStatus::ReceiverNotReady
@@ -575,7 +575,7 @@ impl DeviceLink {
         }
     }
 
-    /// A queue pair does not work any more.
+    /// Gives up a queue pair that no longer works.
     fn give_up(&mut self, place: u8, why: &dyn std::fmt::Display) {
         let Self { pairs, unsent, answers, name, device_counters, .. } = self;
         let Some(Some(pair)) = pairs.get_mut(usize::from(place)) else { return };
@@ -623,7 +623,7 @@ impl DeviceLink {
         }
     }
 
-    /// Connects broken queue pairs of UC again: its receiver takes any PSN, so the session need not know.
+    /// Reconnects broken UC queue pairs: the receiver accepts any PSN, so the session need not know.
     fn restore_pairs(&mut self) {
         for place in self.places() {
             let broken =

@@ -36,7 +36,7 @@ struct DeviceState {
     is_away: bool,
     /// Whether what is signalled completes at once.
     completes: bool,
-    /// Most requests that it takes at once, if limited.
+    /// Maximum number of requests that it takes at once, if limited.
     max_taken: Option<usize>,
     /// Whether the peer does not answer ARP.
     refuses_to_connect: bool,
@@ -202,7 +202,7 @@ impl World {
         self.out.clear();
     }
 
-    /// Executes reports: writes to `writes` keys, and as many increments as said.
+    /// Executes reports: writes to `writes` keys, and this many increments.
     fn report(&mut self, writes: u32, increments: u32) {
         report_to(&mut self.engine, writes, increments, &mut self.out);
         self.post_output();
@@ -530,7 +530,7 @@ fn a_removed_device_is_opened_again_with_the_session() {
     world.open_session(Transport::Uc, 27, 900).unwrap();
     assert!(!world.link.is_down(0) && !world.link.is_down(1) && !world.is_down(Purpose::Atomic));
     assert_eq!(world.device.state().connected[2..], [(0x103, 27), (0x104, 28)]);
-    // Of those that it took nobody knows whether they were executed.
+    // For those that it took, nobody knows whether they were executed.
     assert_eq!(world.lost(LossCause::Unknown).1, 4);
     let state = world.device.state();
     assert_eq!(state.posted.iter().filter(|posted| posted.qpn == 0x104).count(), 2 * (3 + 1));

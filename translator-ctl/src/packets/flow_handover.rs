@@ -1,8 +1,8 @@
-//! How flow exports that came by an interface's queue reach the worker of their exporter, if that is another one.
+//! How flow exports that arrived through an interface's queue reach the worker of their exporter, if that is another worker.
 //!
-//! As with reports (`docs/decisions/workers.md`): one writes and one reads, whole batches pass between them, and whoever has no
-//! empty one for each of the others receives nothing until they have given theirs back. So nothing is lost, and what comes by
-//! one queue stays in order.
+//! As with reports (`docs/decisions/workers.md`): one worker writes and one reads, whole batches pass between
+//! them, and a worker without an empty batch for each of the others receives nothing until they have given
+//! theirs back. So nothing is lost, and what arrives through one queue stays in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use dta_proto::batch::PacketBatch;
 /// Batches between two workers.
 const BATCHES: usize = 4;
 
-/// Datagrams handed over to each worker of which it has not yet passed on everything.
+/// By worker, the datagrams handed over to it that it has not completely passed on yet.
 #[derive(Clone, Default)]
 pub struct ExportsInTransit(Arc<[AtomicUsize]>);
 
@@ -33,14 +33,14 @@ pub(super) struct ExportHandover {
     in_transit: ExportsInTransit,
     /// Datagrams decoded since the last [`ExportHandover::confirm_decoded`].
     decoded: usize,
-    /// Bit n: worker n was handed something since the last query.
+    /// Bit n: worker n was handed something since the last [`ExportHandover::take_news`].
     news: u32,
 }
 
 struct ToWorker {
     full: SyncSender<PacketBatch>,
     empty: Receiver<PacketBatch>,
-    /// To fill next; it is empty between two batches that are received.
+    /// The batch to fill next; it is empty between two batches that are received.
     next: Option<PacketBatch>,
 }
 
@@ -50,7 +50,7 @@ struct FromWorker {
 }
 
 impl ExportHandover {
-    /// The ends of so many workers, which pass on batches of so many datagrams, of at most so many bytes.
+    /// The ends of `workers` workers, which pass on batches of `datagrams` datagrams of at most `bytes` bytes each.
     pub(super) fn build_for_workers(workers: usize, datagrams: usize, bytes: usize) -> Vec<ExportHandover> {
         let in_transit = ExportsInTransit((0..workers).map(|_| AtomicUsize::new(0)).collect());
         let one = |own| ExportHandover {
@@ -99,7 +99,7 @@ impl ExportHandover {
         to.and_then(|to| to.next.as_mut()).is_some_and(|batch| batch.push(packet, 0).is_ok())
     }
 
-    /// Sends what was put in.
+    /// Sends the batches that were filled.
     pub(super) fn send(&mut self) {
         for (worker, to) in self.to.iter_mut().enumerate() {
             let Some(to) = to else { continue };
@@ -121,8 +121,8 @@ impl ExportHandover {
         self.in_transit.0[self.own].load(Ordering::Relaxed) > self.decoded
     }
 
-    /// Passes a batch of each other worker to `decode`, where there is one: as many as they hand over in a turn. Returns how many
-    /// datagrams these had, which are in transit until [`ExportHandover::confirm_decoded`].
+    /// Passes a batch from each other worker that has one to `decode`: as many as they hand over in a turn.
+    /// Returns the number of datagrams, which are in transit until [`ExportHandover::confirm_decoded`].
     pub(super) fn take(&mut self, mut decode: impl FnMut(&PacketBatch)) -> usize {
         let mut taken = 0;
         for from in &self.from {
@@ -136,7 +136,7 @@ impl ExportHandover {
         taken
     }
 
-    /// Says that what was made of the datagrams taken so far has gone its way.
+    /// Notes that everything made from the datagrams taken so far has been passed on.
     pub(super) fn confirm_decoded(&mut self) {
         self.in_transit.0[self.own].fetch_sub(std::mem::take(&mut self.decoded), Ordering::Release);
     }
@@ -182,7 +182,7 @@ mod tests {
             }
         });
         assert!(in_transit.is_empty() && !receiver.is_waiting());
-        // The receiver takes nothing more: so many batches have room, and one more to the other worker does not help.
+        // The receiver takes nothing more: only this many batches have room, and another one to the other worker does not help.
         for _ in 0..BATCHES {
             assert!(other.has_room() && other.push_datagram(0, &[1]) && !other.push_datagram(1, &[1]));
             other.send();

@@ -20,7 +20,7 @@ use crate::config::FlowTable;
 /// Datagrams per batch. Each has some thirty records, and each record several operations.
 const BATCH: usize = 16;
 
-/// The workers to which exporters come. All go by it at once, as the kernel does.
+/// The workers to which exporters are steered. All workers follow a change at once, as the kernel does.
 struct ExporterWorkers {
     /// Increases with each change.
     generation: AtomicU32,
@@ -48,19 +48,19 @@ pub(super) struct FlowListeners {
     links: Vec<TelemetryListener>,
     decoder: Decoder,
     batch: PacketBatch,
-    /// If several workers share an interface's queues.
+    /// Present if several workers share an interface's queues.
     handover: Option<ExportHandover>,
     /// Whether datagrams wait at an interface until others take what was handed over.
     is_blocked: bool,
     shared: Arc<ExporterWorkers>,
-    /// The workers to which exporters come, and the generation of that.
+    /// The workers to which exporters are steered, and the generation of that choice.
     workers: (u32, Arc<[usize]>),
     /// Whether the decoder may know exporters that come to other workers.
     has_others: bool,
 }
 
 impl FlowListeners {
-    /// Opens the listeners for so many workers; there may be none.
+    /// Opens the listeners for `workers` workers; there may be none.
     pub(super) fn open_for_workers(
         table: &FlowTable,
         workers: usize,
@@ -128,7 +128,7 @@ impl FlowListeners {
         self.handover.as_mut().map_or(0, ExportHandover::take_news)
     }
 
-    /// Says that the primitives of all datagrams received so far have gone their way.
+    /// Notes that the primitives of all datagrams received so far have been passed on.
     pub(super) fn confirm_decoded(&mut self) {
         self.handover.iter_mut().for_each(ExportHandover::confirm_decoded);
     }
@@ -141,7 +141,7 @@ impl FlowListeners {
     /// Sends exporters to these workers from now on.
     pub(super) fn steer_to_workers(&self, workers: &[usize]) -> Result<(), LinkError> {
         let before = self.shared.read();
-        // Workers first: what still comes to the former one is decoded there, and its place is freed behind it.
+        // Workers first: what still comes to the former worker is decoded there, and its place is freed afterwards.
         self.shared.replace(workers);
         let steer = |workers: &[usize]| {
             let steering = exporter_steering(workers);
@@ -154,9 +154,9 @@ impl FlowListeners {
         })
     }
 
-    /// Takes a batch of what each other worker has handed over, and if it `accepts` datagrams, a batch from each listener. Makes
-    /// primitives of the records of this worker's exporters, and hands over datagrams of others that came by an interface's queue.
-    /// Returns the number of datagrams. Behind it comes a [`confirm_decoded`](Self::confirm_decoded).
+    /// Takes a batch of what each other worker has handed over and, if it `accepts` datagrams, a batch from each listener. Makes
+    /// primitives of the records of this worker's exporters, and hands over datagrams of others that came through an interface's
+    /// queue. Returns the number of datagrams. Call [`confirm_decoded`](Self::confirm_decoded) afterwards.
     pub(super) fn receive_exports(
         &mut self,
         now: u64,
@@ -200,7 +200,7 @@ impl FlowListeners {
             }
             received += count;
             let at = ArrivalTime { now, wall: now_ns() };
-            // What came by a socket, the kernel has dealt out by exporters.
+            // What came through a socket was already dealt out by exporter in the kernel.
             let mut handover = self.handover.as_mut().filter(|_| link.is_last_by_queue());
             for index in 0..self.batch.len() {
                 let Some((from, payload)) = self.batch.source_and_payload(index) else { continue };
@@ -217,8 +217,8 @@ impl FlowListeners {
         for sender in self.decoder.take_new_senders() {
             info!(%sender, "taking flow exports of a new sender");
         }
-        // What came before a change is read as before, also what others have handed over. Behind it, the places of its exporters
-        // are those of other workers.
+        // What came before a change is read as before, including what others have handed over. After that,
+        // exporters that moved have their places at other workers.
         self.has_others |= of_others;
         if self.has_others && !of_others && !self.is_handed_over() {
             self.decoder.keep_senders(|sender| exporter_worker(sender, &self.workers.1) == self.worker);
@@ -297,7 +297,7 @@ mod tests {
             taken
         }
 
-        /// Both workers take until so many have come, and look once more; returns how many each took.
+        /// Both workers take until this many have come, and look once more; returns how many each took.
         fn take(&mut self, expected: usize) -> [usize; 2] {
             let mut taken = [0; 2];
             loop {
@@ -328,7 +328,7 @@ mod tests {
         let [first, second] = exporters.take(all);
         assert!(first > 0 && second > 0, "{first} and {second}");
         assert_eq!(exporters.sources(), [first as u64, second as u64]);
-        // What has come to the first before the change is read, and takes no place for longer than that.
+        // What came to the first worker before the change is read there, and takes no place for longer than that.
         exporters.send();
         exporters.workers[0].steer_to_workers(&[1]).unwrap();
         exporters.send();
@@ -367,7 +367,7 @@ mod tests {
             );
             handover.send();
         }
-        // The first batch has nothing of others, and yet the exporters of the second one keep their places until it is read.
+        // The first batch has nothing of others, yet the exporters of the second one keep their places until it is read.
         exporters.take_at(0);
         assert_eq!(exporters.sources()[0], (first + second) as u64);
         exporters.take_at(0);

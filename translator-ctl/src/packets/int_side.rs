@@ -1,5 +1,5 @@
-//! The INT side of the packet thread: its sockets and those of flow exports, and the rules that turn Telemetry Reports and
-//! flow records into primitives.
+//! The INT side of the packet thread: its sockets and those of flow exports, and the rules that turn
+//! Telemetry Reports and flow records into primitives.
 
 use std::os::fd::BorrowedFd;
 
@@ -27,7 +27,7 @@ use super::flow_listeners::FlowListeners;
 use super::listener::{RECEIVED, TelemetryListener, sum_link_counters};
 use crate::config::{FlowTable, IntListener, IntStores};
 
-/// Most listeners, those for flows included.
+/// Maximum number of listeners, including those for flows.
 pub const MOST_LISTENERS: usize = 16;
 const BATCH: usize = 128;
 
@@ -39,26 +39,26 @@ pub struct IntSide {
     flows: FlowListeners,
     stores: IntStores,
     telemetry: Telemetry,
-    /// Of an interface whose program drops unchanged reports: the sequence numbers, and the tables until they are shared.
+    /// For an interface whose program drops unchanged reports: the sequence numbers, and the tables until they are shared.
     events: Option<(SourceSequences, Option<EventWords>)>,
     made: PrimitiveBatch,
     batch: PacketBatch,
     /// The program's last store ids, so that they are logged once.
     ids: Option<StoreIds>,
-    /// The same of the store of flow records.
+    /// The same for the store of flow records.
     records: Option<RecordStore>,
-    /// The workers to which the first one has last sent exporters.
+    /// The workers to which the first worker last steered exporters.
     exporters_at: Vec<usize>,
     /// Who waits for a flush.
     flushes: Vec<oneshot::Sender<u64>>,
 }
 
 impl IntSide {
-    /// Events that a batch may make for another worker, except where datagrams are full of them.
+    /// Events that a batch may make for another worker, unless its datagrams are full of them.
     pub const ROOM_FOR_EVENTS: usize = 2048;
 
-    /// Opens the listeners, at most [`MOST_LISTENERS`] together, for so many workers: empty if there are none, only the first
-    /// worker's if there are none for flows. `interfaces` has the interfaces that are open.
+    /// Opens the listeners, at most [`MOST_LISTENERS`] together, for this many workers. Returns nothing if there are none, and
+    /// only the first worker's side if there are none for flows. `interfaces` has the interfaces that are open.
     ///
     /// # Errors
     /// A port in use, an address that is not of this host, or as [`IntakeOpener::open`].
@@ -114,7 +114,7 @@ impl IntSide {
         self.listeners.iter().map(|(link, _)| link.describe_address()).collect()
     }
 
-    /// The same of the listeners for flows.
+    /// As [`IntSide::addresses`], for flow listeners.
     pub fn flow_addresses(&self) -> Vec<String> {
         self.flows.addresses()
     }
@@ -195,8 +195,8 @@ impl IntSide {
         }
     }
 
-    /// Takes flow exports that other workers have handed over, and if it `accepts` datagrams, a batch from each listener; returns
-    /// the number of datagrams. Behind it comes a [`write_due_counts`](IntSide::write_due_counts).
+    /// Takes flow exports that other workers have handed over and, if it `accepts` datagrams, a batch from each
+    /// listener. Returns the number of datagrams. Call [`write_due_counts`](IntSide::write_due_counts) afterwards.
     pub fn receive_datagrams(
         &mut self,
         now: u64,
@@ -222,7 +222,7 @@ impl IntSide {
             }
             let count = link.recv(&mut self.batch)?;
             if count == 0 {
-                // Damaged ones may have come.
+                // Damaged datagrams may have come.
                 link.confirm_processed();
                 continue;
             }
@@ -257,7 +257,7 @@ impl IntSide {
     pub fn write_due_counts(&mut self, now: u64, room: usize, engine: &mut Engine, out: &mut EngineOutput) {
         self.telemetry.count_dropped_reports(now, self.telemetry.is_flushing(), &mut self.made);
         self.telemetry.write_due_counts(now, room, &mut self.made);
-        // Counters are nobody's in particular.
+        // Counters belong to no particular worker.
         execute_primitives(&mut self.made, now, engine, None, out);
         if !self.flushes.is_empty() && !self.telemetry.is_flushing() {
             let flushed = engine.flush_held_reports(now, out);
@@ -265,19 +265,19 @@ impl IntSide {
         }
     }
 
-    /// Has a program at an interface pass on all reports, before what it dropped is counted for the last time.
+    /// Makes a program at an interface pass on all reports, before what it dropped is counted for the last time.
     pub fn stop_dropping(&mut self) {
         self.telemetry.stop_dropping();
     }
 
-    /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and says how many
-    /// reports that were.
+    /// Makes all waiting counts due. Once they are written, sends everything that the engine holds, and
+    /// replies with the number of reports.
     pub fn start_flush(&mut self, reply: Option<oneshot::Sender<u64>>) {
         self.telemetry.request_flush();
         self.flushes.extend(reply);
     }
 
-    /// Whether some of those still wait.
+    /// Whether some of the counts to flush still wait.
     pub fn is_flushing(&self) -> bool {
         self.telemetry.is_flushing()
     }
@@ -306,7 +306,7 @@ impl IntSide {
         sum_link_counters(self.listeners.iter().map(|(link, _)| link))
     }
 
-    /// The same of the listeners for flows; `None` if there are none.
+    /// As `link_counters`, for flow listeners; `None` if there are none.
     pub(super) fn flows_link(&self) -> Option<LinkCounters> {
         (!self.flows.is_empty()).then(|| self.flows.link_counters())
     }
@@ -328,7 +328,7 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Passes on what was made, of several workers to the others what is theirs.
+/// Executes what was made; with several workers, hands the others what is theirs.
 fn execute_primitives(
     made: &mut PrimitiveBatch,
     now: u64,

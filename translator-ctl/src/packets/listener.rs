@@ -19,9 +19,9 @@ pub(super) enum TelemetryListener {
 }
 
 impl TelemetryListener {
-    /// Opens a listener whose datagrams `steering` deals out to so many workers. `interfaces` has the interfaces that are open.
-    /// At an interface, each worker has its share of the queues; with a `form`, which is for a single worker, unchanged reports are
-    /// dropped there.
+    /// Opens a listener whose datagrams `steering` deals out to this many workers. `interfaces` has the
+    /// interfaces that are open. At an interface, each worker has its share of the queues; with a `form`,
+    /// which is only for a single worker, unchanged reports are dropped there.
     ///
     /// # Errors
     /// A port in use, an address that is not of this host, or as [`IntakeOpener::open`].
@@ -82,7 +82,7 @@ impl TelemetryListener {
         }
     }
 
-    /// Lets a program that drops unchanged reports judge again: those of the last batch are processed.
+    /// Tells a program that drops unchanged reports to judge again, since those of the last batch are processed.
     pub(super) fn confirm_processed(&mut self) {
         if let TelemetryListener::Xdp(link) = self {
             link.confirm_processed();
@@ -97,7 +97,7 @@ impl TelemetryListener {
         }
     }
 
-    /// Deals datagrams out by another program from now on.
+    /// Deals out datagrams by another program from now on.
     pub(super) fn replace_steering(&self, steering: &[Instruction]) -> Result<(), LinkError> {
         match self {
             TelemetryListener::Udp(listener) => listener.replace_choice(steering),

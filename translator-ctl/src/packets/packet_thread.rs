@@ -82,7 +82,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it changes nothing and nobody awaits its answer any more, as after a cancelled call.
+    /// Whether it changes nothing and nobody awaits its answer any more, for example after a cancelled call.
     fn is_unwanted(&self) -> bool {
         match self {
             Command::Check(_, reply) => reply.is_closed(),
@@ -426,7 +426,7 @@ impl PacketThread {
         }
     }
 
-    /// Writes the waiting flow counts as queue pairs have room; at the end of patience, without.
+    /// Writes the waiting flow counts as queue pairs have room, and after the time limit even without room.
     fn flush_int(
         &mut self,
         now: &impl Fn() -> u64,
@@ -593,8 +593,8 @@ impl PacketThread {
         out: &mut EngineOutput,
     ) -> Result<(), ProgramRefusal> {
         self.check_changes(changes)?;
-        // What the device has said, and what that releases, is about the PSNs of before; and posting that may
-        // show that a queue pair has failed.
+        // What the device has reported, and what that releases, is about the previous PSNs; and posting it
+        // may show that a queue pair has failed.
         for _ in 0..2 {
             self.roce.take_completions(now, &mut self.engine, out);
             self.roce.post_requests(out, &mut self.engine);

@@ -28,10 +28,10 @@ use tracing::{info, warn};
 use super::device_link::{DeviceCounters, DeviceLink};
 use crate::config::TranslatorConfig;
 
-/// Bytes of a write's packet beside its payload and IP header.
+/// Bytes of a write's packet besides its payload and IP header.
 const WRITE_OVERHEAD: u32 = (udp::HEADER_LEN + BTH_LEN + RETH_LEN + IMM_DT_LEN + ICRC_LEN) as u32;
 
-/// Bytes of a write's packet to this address, beside its payload.
+/// Bytes of a write's packet to this address, besides its payload.
 fn write_overhead(to: IpAddr) -> u32 {
     WRITE_OVERHEAD + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN } as u32
 }
@@ -169,7 +169,7 @@ impl RoceLink {
                 let (name, mtu) = (&interface.name, interface.mtu);
                 Some((mtu.into(), format!("the interface {name} carries {mtu} (its MTU)")))
             }
-            // Of a longer payload it would make several packets, and count PSNs for each.
+            // It would split a longer payload into several packets, and count a PSN for each.
             RoceLink::Device(link) => {
                 let (device, mtu) = (link.device_name(), link.payload_len());
                 let most = u64::from(write_overhead(nic.ip) + mtu);
@@ -267,7 +267,7 @@ impl RoceLink {
         }
     }
 
-    /// Takes an RDMA device's completions to the engine. Returns how many there were.
+    /// Passes an RDMA device's completions to the engine. Returns their number.
     pub fn take_completions(&mut self, now: u64, engine: &mut Engine, out: &mut EngineOutput) -> usize {
         match self {
             RoceLink::Device(link) => link.take_answers(now, engine, out),
@@ -275,7 +275,7 @@ impl RoceLink {
         }
     }
 
-    /// Whether what is sent on a queue pair is lost before it leaves, as far as is known.
+    /// Whether anything sent on a queue pair is lost before it leaves, as far as is known.
     pub fn is_pair_down(&self, collector: u8, purpose: Purpose) -> bool {
         matches!(self, RoceLink::Device(link) if link.is_down(place_for_pair(collector, purpose)))
     }

@@ -1,8 +1,8 @@
 //! The kernel's part of steering: which worker's socket receives a datagram.
 //!
 //! It delivers each report to the worker with its reporter's window, which avoids a handover. Anything it
-//! does not understand goes to any worker, which hands it over. Flow exports it delivers by their sender, and only those that come
-//! by an interface's queues are handed over.
+//! does not understand goes to any worker, which hands it over. It delivers flow exports by their sender, so
+//! only those that come through an interface's queues are handed over.
 
 use std::net::IpAddr;
 
@@ -31,8 +31,8 @@ pub fn steering_program(workers: usize) -> [I; 8] {
 /// Knuth's multiplier for hashing (The Art of Computer Programming, 6.4): addresses that differ in any bits are spread.
 const GOLDEN: u32 = 0x9e37_79b1;
 
-/// All datagrams of one source address to one of these workers: the address, of IPv6 the sum of its four words, times a
-/// constant, of which the upper half counts.
+/// Sends all datagrams of one source address to one of these workers, chosen by the upper half of a product:
+/// the address (for IPv6, the sum of its four words) times a constant.
 pub fn exporter_steering(workers: &[usize]) -> Vec<I> {
     let mut program = vec![
         I::load_network_byte(0),
@@ -123,8 +123,8 @@ mod tests {
         }
     }
 
-    /// From addresses of loopback and, at the same port, of IPv6: each exporter's datagrams come to one of the workers that take
-    /// any, and each of these gets some, though all addresses end alike.
+    /// From addresses of loopback and, at the same port, of IPv6: each exporter's datagrams come to one of
+    /// the workers that take any, and each of these gets some, though all addresses end alike.
     #[test]
     fn the_kernel_gives_all_of_an_exporter_to_one_of_these_workers() {
         const WORKERS: usize = 4;

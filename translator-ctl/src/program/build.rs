@@ -69,7 +69,7 @@ pub fn build_program(
         same_replicas(&granted, wanted)?;
         let mut stores: Vec<Store> =
             granted.into_iter().map(|store| with_buckets(store, wanted)).collect::<Result<_, _>>()?;
-        // A collector may have further copies alone, and nothing of a store without replicas.
+        // A collector may have only further copies, and nothing of a store without replicas.
         stores.retain(|store| store.buckets != Copies::NONE);
         stores
     };
@@ -157,7 +157,7 @@ fn with_buckets(store: &Store, wanted: &TargetProgramSettings) -> Result<Store, 
     Ok(Store { buckets: buckets.first_copies(replicas), ..store.clone() })
 }
 
-/// Rejects a store that has other replicas at one collector than at another.
+/// Rejects a store whose replicas differ between collectors.
 fn same_replicas(granted: &[&Store], wanted: &TargetProgramSettings) -> Result<(), BuildError> {
     for (i, b) in granted.iter().enumerate() {
         let other = {
@@ -244,7 +244,6 @@ mod tests {
     use dta_proto::store::StoreSpec;
 
     /// The entries of the frame vectors as one collector's grant, with shifted store ids and other names.
-    /// and other names.
     fn grant(collector: u8, beyond: u16) -> Grant {
         let sample: Program =
             serde_json::from_str(include_str!("../../../dta-proto/vectors/program.json")).unwrap();

@@ -29,10 +29,10 @@ pub struct Grant {
     pub session: Option<ProgramSession>,
     /// Its queue pairs; none after its session has ended.
     pub queue_pairs: Vec<ProgramQueuePair>,
-    /// Its stores with their regions. Their buckets are what the collector takes: all, in as many copies as its store is to
-    /// have replicas.
+    /// Its stores with their regions. Their buckets are what the collector accepts: all of them, in as many
+    /// copies as the store is to have replicas.
     pub stores: Vec<Store>,
-    /// In a cluster, the version of the placement that the region of a store with epochs goes by, by the store's name.
+    /// In a cluster, by store name: the version of the placement that the region of a store with epochs follows.
     pub goes_by: BTreeMap<String, u64>,
     /// The append lists that this translator may write.
     pub lists: Vec<Lists>,

@@ -33,7 +33,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 pub(super) struct Lane {
     /// Its sessions, with the worker's version of the configuration.
     pub(super) sessions: DataPlaneSessions,
-    /// Its data plane. The first one's also knows the others.
+    /// Its data plane. The first worker's also knows the others.
     pub(super) target: InProcess,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Lane {
 pub(super) struct Links {
     reports: Vec<IntakeLink>,
     roce: Vec<(RoceLink, Endpoint)>,
-    /// Of each worker, or of the first one only.
+    /// One per worker, or only the first worker's.
     int: Vec<IntSide>,
     /// Where reports arrive.
     pub(super) listen: String,
     /// How runs of reports are processed.
     pub(super) runs: RunUse,
-    /// The same of frames and answers, where they go by UDP.
+    /// How runs of frames and answers are processed, if they go by UDP.
     pub(super) frames: Option<RunUse>,
     /// Where INT Telemetry Reports arrive.
     pub(super) int_addresses: Vec<String>,

@@ -33,7 +33,7 @@ impl TranslatorSessionMetrics {
         self.wanted.store(event.open.1, Ordering::Relaxed);
     }
 
-    /// Updates the certificate's expiry for the configuration now in use, and warns of what is wrong with its files.
+    /// Updates the certificate's expiry for the configuration now in use, and warns of problems with its files.
     pub(super) fn set_certificate(&self, config: &TranslatorConfig) {
         for warning in config.client_tls_warnings() {
             tracing::warn!("{warning}");

@@ -41,7 +41,7 @@ use watch::Manager;
 /// Full name of the translators' gRPC service.
 const SERVICE: &str = "dta.v1.Translator";
 
-/// Most threads besides the workers': they join rings, resolve names and write metrics.
+/// Maximum number of threads besides the workers': they join rings, resolve names and write metrics.
 const OTHERS: usize = 16;
 
 /// Options of `run` that are not in the configuration.
@@ -220,7 +220,7 @@ async fn run_until_stopped(
                             }
                         }
                     }
-                    // A configuration that is being prepared is for the collectors of now.
+                    // A configuration that is being prepared is for the current collectors.
                     view = cluster.next_view(), if asked.is_none() => {
                         seen = Some(view);
                         halt.send_replace(true);

@@ -62,7 +62,7 @@ pub(super) async fn prepare_reload(
 ) -> anyhow::Result<Option<PreparedReload>> {
     let mut config = read()?;
     if old.cluster.is_some() && config.cluster.is_some() {
-        // They are those of the cluster.
+        // The collectors are those of the cluster.
         config.collector = old.collector.clone();
     }
     let mut changed = dta_files::config_file::changed_keys(old, &config);
@@ -112,7 +112,7 @@ pub(super) async fn prepare_reload(
     Ok(Some(PreparedReload { config, changed, granted }))
 }
 
-/// Switches to a configuration. The leases are halted.
+/// Switches to a configuration. The leases must be halted.
 ///
 /// # Errors
 /// The data plane cannot hold what it needs. Nothing has changed then.

@@ -124,7 +124,7 @@ pub(super) async fn look_after(
 }
 
 async fn log_due_drops(target: &InProcess, drops: &mut [DropLog]) {
-    // One that has ended is noticed elsewhere; one that is stuck is not waited for.
+    // A data plane that has ended is noticed elsewhere; one that is stuck is not waited for.
     let asked = tokio::time::timeout(LOOK, target.send_to_workers(Command::Drops)).await;
     let Ok(Ok(dropped)) = asked else { return };
     let workers = drops.iter_mut().zip(&dropped);
