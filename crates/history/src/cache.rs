@@ -1,4 +1,4 @@
-//! Data files that stay open, with their index in memory: as many as were used last and fit.
+//! A cache of open data files with their indexes in memory; the least recently used are closed first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,9 +6,9 @@ use lru::LruCache;
 
 use crate::data::DataFile;
 
-/// Most files that stay open.
+/// Most files kept open.
 const FILES: usize = 64;
-/// Most bytes of their indexes.
+/// Most bytes that their indexes may take, unless a single file needs more.
 const BYTES: usize = 32 << 20;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Default for CachedFiles {
 
 impl Cache {
     fn lock_files(&self) -> std::sync::MutexGuard<'_, CachedFiles> {
-        // Nothing in here is left half done by a panic.
+        // A panic leaves nothing in here half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,5 +1,4 @@
-//! Making one file of the files of many epochs, in the order of the layout, so that a slot over time is read from a few pages; or one
-//! epoch of many.
+//! Merges the files of many epochs into one, sorted by the layout, so that a slot over time is read from a few pages; or merges many epochs into one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,28 +22,28 @@ use crate::{EpochTable, HistoryError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedFile {
-    /// The files that went into it.
+    /// The files that were merged.
     pub files: usize,
     pub rows: u64,
     pub bytes: u64,
 }
 
-/// What there is of epochs that were opened in one span.
+/// The files and epochs that were opened in one span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanFiles {
-    /// Files that have epochs of this span, and no others.
+    /// Files that have epochs of this span only.
     pub files: usize,
     pub epochs: usize,
-    /// Whether rows in them last longer than they say: until the end of the last epoch that has them.
+    /// Whether rows in them are valid for longer than they say: until the end of the last epoch that has them.
     pub has_longer_rows: bool,
 }
 
-/// Whether rows of a file last longer than they say.
+/// Whether rows of a file are valid for longer than they say.
 fn has_longer_rows(file: &LoggedFile) -> bool {
     !is_merged(&file.add.path) && file.epochs.iter().any(|kept| kept.rows_of.is_some())
 }
 
-/// The moments of rows, by the number that these have: until the end of the last epoch that has them.
+/// When rows are valid, by their epoch number: until the end of the last epoch that has them.
 fn row_moments(epochs: &[KeptEpoch]) -> BTreeMap<i64, [u64; 2]> {
     let mut moments = BTreeMap::new();
     for kept in epochs {
@@ -65,8 +64,8 @@ pub fn replaces_slots(spec: &StoreSpec) -> bool {
 }
 
 impl EpochTable {
-    /// What [`EpochTable::compact_span`] and [`EpochTable::coarsen_span`] find in spans of a length (milliseconds), by their begins, which are multiples of it
-    /// since 1970.
+    /// What [`EpochTable::compact_span`] and [`EpochTable::coarsen_span`] would find in spans of `length` milliseconds, by the start of each span, a
+    /// multiple of `length` since 1970.
     pub fn compaction_spans(&self, length: u64) -> Result<BTreeMap<u64, SpanFiles>, HistoryError> {
         let mut spans: BTreeMap<u64, SpanFiles> = BTreeMap::new();
         for entry in self.refreshed()?.files.values() {
@@ -83,11 +82,11 @@ impl EpochTable {
         Ok(spans)
     }
 
-    /// Makes one file of those whose epochs were all opened in a span (milliseconds since 1970), in which rows say how long they last. `None`
-    /// if one file does so already, or one of them was removed meanwhile. The files stay for ten minutes, for whoever is reading them; [`EpochTable::vacuum_files`] removes them.
+    /// Merges the files whose epochs were all opened in a span (milliseconds since 1970) into one whose rows say how long they are valid. `None` if
+    /// that file already exists, or one was removed meanwhile. The old files stay for ten minutes for their readers, until [`EpochTable::vacuum_files`].
     ///
     /// # Errors
-    /// A file cannot be read, or the new one cannot be written: all stays as it was.
+    /// A file cannot be read, or the new one cannot be written: nothing has changed.
     pub fn compact_span(&self, opened: Range<u64>) -> Result<Option<CompactedFile>, HistoryError> {
         let (files, epochs) = self.opened_in(opened)?;
         if files.len() < 2 && !files.iter().any(|file| has_longer_rows(file)) {
@@ -98,12 +97,12 @@ impl EpochTable {
         self.replace_files(&files, merged, &epochs, false)
     }
 
-    /// Makes one epoch of all that were opened in a span, as far as their files have no others, with the newest element of each slot. It has the
-    /// number and generation of the last one, and is open from the first one's opening on; `waterfall` makes its waterfall of theirs.
-    /// `None` as [`EpochTable::compact_span`] says, if there are fewer than two epochs.
+    /// Merges all epochs opened in a span, where their files have no others, into one with the newest element of each slot. It has the number and
+    /// generation of the last epoch and the opening of the first; `waterfall` merges their waterfalls. `None` as for [`EpochTable::compact_span`], or
+    /// if there are fewer than two epochs.
     ///
     /// # Errors
-    /// As [`EpochTable::compact_span`]; entries of lists and epochs of sketches do not replace one another.
+    /// As [`EpochTable::compact_span`]; also for lists and sketches, whose epochs do not replace one another.
     pub fn coarsen_span(
         &self,
         opened: Range<u64>,
@@ -146,7 +145,7 @@ impl EpochTable {
         Ok((files, epochs))
     }
 
-    /// Commits a file in the place of others. `data`: what they held is not all in it.
+    /// Commits a file in place of others. `data`: it does not hold everything they held.
     fn replace_files(
         &self,
         files: &[Arc<LoggedFile>],
@@ -161,7 +160,7 @@ impl EpochTable {
         let mut add = Add::new(name, &made, epochs, &self.layout, now);
         add.data_change = data;
         let done = self.commit_actions(|state| {
-            // None was removed, nor took in another epoch.
+            // None was removed or has taken in another epoch.
             let is_same = |entry: &Arc<LoggedFile>| {
                 state.files.get(&entry.add.path).is_some_and(|now| now.epochs.len() == entry.epochs.len())
             };
@@ -184,7 +183,7 @@ impl EpochTable {
         Ok(Some(CompactedFile { files: files.len(), rows: made.rows, bytes: made.bytes }))
     }
 
-    /// The rows of all files in the order of the layout; of each slot the last one alone, as of epoch `one`, if there is to be one.
+    /// The rows of all files in the order of the layout. If `one` is given, only the last row of each slot, as a row of that epoch.
     fn merge_files(
         &self,
         files: &[Arc<LoggedFile>],
@@ -192,7 +191,7 @@ impl EpochTable {
         one: Option<u64>,
     ) -> Result<NewFile, HistoryError> {
         let mut merged = NewFile::new(&self.path, &self.spec, &self.layout, RowMoments::Known(moments))?;
-        // Not by way of the cache: what is in it has been asked for.
+        // Bypasses the cache, which is for files that were asked for.
         let open = |entry: &Arc<LoggedFile>| {
             DataFile::open(&self.path.join(&entry.add.path), self.layout.clone(), entry.add.expected_tail())
         };
@@ -206,7 +205,7 @@ impl EpochTable {
             }
         }
         let len = self.layout.element_len;
-        // A slot, and its newest element so far.
+        // A slot and its newest element so far.
         let mut newest = (0, Vec::with_capacity(len));
         while let Some(mut head) = heads.peek_mut() {
             let Reverse((_, epoch, number)) = *head;

@@ -10,26 +10,26 @@ use parquet::errors::ParquetError;
 pub enum HistoryError {
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried: `read`, `write`, …
+        /// What was attempted: `read`, `write`, …
         what: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// A data file that cannot be written or read as Parquet.
+    /// A data file cannot be written or read as Parquet.
     #[error("{}: {source}", path.display())]
     Parquet { path: PathBuf, source: ParquetError },
-    /// A data file with other columns than the table, or with rows that contradict its index.
+    /// A data file has other columns than the table, or rows that contradict its index.
     #[error("{} is not a data file of this table: {problem}", path.display())]
     Foreign { path: PathBuf, problem: String },
-    /// What makes no sense for a store of this kind.
+    /// The request makes no sense for a store of this kind.
     #[error("store `{store}`: {primitive} stores {problem}")]
     Kind {
         store: String,
         primitive: &'static str,
-        /// Why it makes none.
+        /// Why not.
         problem: &'static str,
     },
-    /// The table is of a store with another layout.
+    /// The table belongs to a store with another layout.
     #[error(
         "the history of store `{store}` in {} is of another layout ({kept}; the store now is {asked}): move the folder away, or configure the store as before",
         path.display()
@@ -46,16 +46,16 @@ pub enum HistoryError {
     #[error("{} is not a history table: {problem}", path.display())]
     NotATable {
         path: PathBuf,
-        /// What is missing, or wrong.
+        /// What is missing or wrong.
         problem: String,
     },
-    /// The epoch is not in the table: not written yet, or removed since.
+    /// The epoch is not in the table: not written yet, or already removed.
     #[error("epoch {0} is not kept")]
     NotKept(u64),
     /// The epoch is in the table already.
     #[error("epoch {0} is in the table already")]
     AlreadyKept(u64),
-    /// Slots were not handed over in ascending order, or lie beyond the store, or are no whole elements.
+    /// Slots were not passed in ascending order, lie beyond the store, or are not whole elements.
     #[error("bad rows for epoch {epoch}: {problem}")]
     Rows { epoch: u64, problem: String },
 }
@@ -65,7 +65,7 @@ impl HistoryError {
         move |source| HistoryError::Io { what, path: path.to_owned(), source }
     }
 
-    /// The system's error inside, of whatever it was.
+    /// Returns the I/O error inside, if there is one.
     pub(crate) fn parquet_error(path: &Path) -> impl FnOnce(ParquetError) -> HistoryError {
         move |source| match source {
             ParquetError::External(inner) if inner.is::<io::Error>() => match inner.downcast::<io::Error>() {

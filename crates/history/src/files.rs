@@ -14,12 +14,12 @@ use crate::{EpochTable, HistoryError};
 pub struct FileOfTable {
     pub name: String,
     pub bytes: u64,
-    /// Its epochs, ascending by number, but for those that have the rows of others; none if the log's words on them are damaged.
+    /// Its epochs, ascending by number, without those that share another's rows; empty if the log's record of them is damaged.
     pub epochs: Vec<Arc<KeptEpoch>>,
 }
 
 impl EpochTable {
-    /// The files that have the rows, by name, as the log says now. Those that another process removes stay for ten minutes.
+    /// The files that hold the rows now, according to the log. Files that another process removes stay for ten minutes.
     pub fn data_files(&self) -> Result<Vec<FileOfTable>, HistoryError> {
         let state = self.refreshed()?;
         let of_table = state.files.iter().map(|(name, entry)| FileOfTable {
@@ -30,7 +30,7 @@ impl EpochTable {
         Ok(of_table.collect())
     }
 
-    /// The epochs that rows name in their column `epoch`, by number. Each lasts until the end of the last one that has its rows.
+    /// The epochs that rows name in their column `epoch`, by number. Each lasts until the end of the last one with its rows.
     pub fn row_epochs(&self) -> Result<Vec<KeptEpoch>, HistoryError> {
         let state = self.refreshed()?;
         let mut epochs: BTreeMap<u64, KeptEpoch> = BTreeMap::new();
@@ -42,7 +42,7 @@ impl EpochTable {
         Ok(epochs.into_values().collect())
     }
 
-    /// Its columns as Delta's `schemaString`: a JSON object with `fields`, each with `name`, `type` and `nullable`.
+    /// The columns as Delta's `schemaString`: a JSON object with `fields`, each with `name`, `type` and `nullable`.
     pub fn delta_schema(&self) -> String {
         let of_log = self.lock_state().meta.as_ref().map(|meta| meta.schema_string.clone());
         of_log.unwrap_or_else(|| self.layout.delta_schema())
@@ -64,7 +64,7 @@ impl EpochTable {
     }
 }
 
-/// The columns that the table of a store has, as [`EpochTable::delta_schema`] gives them.
+/// The columns of a store's table, as [`EpochTable::delta_schema`] returns them.
 pub fn store_delta_schema(spec: &StoreSpec) -> String {
     Layout::from_spec(spec).delta_schema()
 }

@@ -1,5 +1,5 @@
-//! Sums of flow records as a Parquet file: what a table of `flow-records` has of each column that groups, under the same
-//! name and type, and the sums as longs.
+//! Sums of flow records as a Parquet file: the grouping columns with the names and types they have in a table of
+//! `flow-records`, and the sums as longs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use parquet::errors::Result;
 use crate::data::{DataWriter, RowMoments};
 use crate::layout::Layout;
 
-/// Of the file: what its sums are of, as history's files name their store.
+/// The key in the file's metadata that says what the sums are of; history files have their store there.
 const ABOUT: &str = "dta.flows";
 
-/// The groups of an answer as a Parquet file, the largest first: a row for each or, if `has_buckets`, for each of its time
-/// buckets, with their starts in nanoseconds since 1970.
+/// The groups of an answer as a Parquet file, largest first: a row for each group or, if `has_buckets`, for each of its
+/// time buckets, with the bucket's start in nanoseconds since 1970.
 ///
 /// # Errors
-/// Parquet refuses a column, which none of flow records gives reason to.
+/// Parquet refuses a column, which no column of flow records gives it reason to.
 pub fn write_flow_groups(answer: &FlowAnswer, has_buckets: bool) -> Result<Vec<u8>> {
     let layout = Arc::new(Layout::of_flow_groups(&answer.group, has_buckets));
     let columns: Vec<&str> = answer.group.iter().map(|column| column.name).collect();
@@ -73,7 +73,7 @@ mod tests {
         FlowRow { values, sums: sums(bytes), series }
     }
 
-    /// The rows of a file by their columns, as another reader has them.
+    /// The rows of a file by column, as another reader sees them.
     fn read_back(file: Vec<u8>) -> Vec<Vec<(String, Field)>> {
         let reader = SerializedFileReader::new(Bytes::from(file)).unwrap();
         let rows = reader.get_row_iter(None).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     fn an_answer_without_groups_is_a_file_with_its_columns() {
         for (group, names) in [
             ("src", ["src", "bytes", "packets", "flows"]),
-            // No two columns have one name.
+            // No two columns may have the same name.
             ("bytes", ["bytes", "sum_bytes", "packets", "flows"]),
         ] {
             let file = write_flow_groups(&answer(group, Vec::new()), false).unwrap();

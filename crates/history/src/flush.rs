@@ -15,30 +15,30 @@ use crate::table::HistoryEntry;
 use crate::temporary::random_number;
 use crate::{EpochTable, HistoryError};
 
-/// An epoch that is being written. Dropped before [`EpochFlush::finish`], it leaves nothing.
+/// An epoch that is being written. If dropped before [`EpochFlush::finish`], it leaves nothing behind.
 pub struct EpochFlush<'a> {
     table: &'a EpochTable,
     epoch: u64,
     file: NewFile,
-    /// The slot behind the last that was handed over.
+    /// The slot after the last one passed.
     next: u64,
-    /// A row of a list on its way into the file.
+    /// A row of a list, being put together for the file.
     row: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenEpoch {
-    /// Its rows: used slots or columns, or entries.
+    /// Used slots or columns, or entries.
     pub rows: u64,
-    /// Bytes of its file; 0 if it has none of its own.
+    /// Size of its file; 0 if it has none of its own.
     pub bytes: u64,
 }
 
 impl EpochTable {
-    /// Begins the file of an epoch. It is written beside others that are being written or read.
+    /// Begins the file of an epoch. Other epochs can be written and read at the same time.
     ///
     /// # Errors
-    /// The epoch is in the table; the system refuses.
+    /// The epoch is already in the table; the system refuses.
     pub fn begin_epoch(&self, epoch: u64) -> Result<EpochFlush<'_>, HistoryError> {
         if epoch > i64::MAX as u64 {
             return Err(HistoryError::Rows { epoch, problem: "its number must be below 2^63".to_owned() });
@@ -51,23 +51,23 @@ impl EpochTable {
     }
 }
 
-/// An epoch whose file may take the next one in, too.
+/// The last epoch, whose file may take in the next one.
 struct ChangedEpoch {
     number: u64,
-    /// The one whose rows the next one has, if it has any.
+    /// The epoch whose rows the next one shares, if it has any.
     rows_of: Option<u64>,
     file: Arc<LoggedFile>,
 }
 
-/// Epochs of a file that takes others in: the log names all of them in one line.
+/// Most epochs in a file that takes in others: the log names all of them in one line.
 const EPOCHS: usize = 512;
 
 impl EpochTable {
-    /// Keeps an epoch without a file, if nothing is in it that the last one has not. `false`: it needs its file.
+    /// Keeps an epoch without a file if it has nothing that the last one lacks. `false`: it needs a file.
     fn keep_as_unchanged(&self, epoch: &HistoryEpoch, file: &ClosedFile) -> Result<bool, HistoryError> {
         let Some(last) = self.unchanged_since(epoch, file.summary.rows)? else { return Ok(false) };
         if last.rows_of.is_some() {
-            // A file that cannot be read has other rows.
+            // A file that cannot be read counts as different.
             let is_same = self
                 .open_file(&last.file)
                 .and_then(|of_last| have_same_rows(&of_last, &file.open(&self.layout)?));
@@ -76,7 +76,7 @@ impl EpochTable {
             }
         }
         let mut state = self.refreshed()?;
-        // A file that was compacted meanwhile is another one.
+        // The file may have been compacted into another meanwhile.
         let is_last = state
             .epochs
             .last_key_value()
@@ -89,7 +89,7 @@ impl EpochTable {
         Ok(true)
     }
 
-    /// The last epoch, if its file may take in one with so many rows.
+    /// The last epoch, if its file may take in one with `rows` rows.
     fn unchanged_since(&self, epoch: &HistoryEpoch, rows: u64) -> Result<Option<ChangedEpoch>, HistoryError> {
         let Some(span) = self.unchanged_span else { return Ok(None) };
         let state = self.refreshed()?;
@@ -101,7 +101,7 @@ impl EpochTable {
         let is_in_span = |kept: &Arc<KeptEpoch>| kept.epoch.opened / span == epoch.opened / span;
         let takes_more = file.epochs.len() < EPOCHS && file.epochs.iter().all(is_in_span);
         let rows_of = (rows > 0).then(|| kept.row_number());
-        // All rows of the file are compared.
+        // The whole file is compared, so all its rows must belong to that epoch.
         let is_comparable = |of: u64| {
             self.layout.order == Order::BySlot
                 && kept.rows == rows
@@ -114,12 +114,12 @@ impl EpochTable {
 }
 
 impl EpochFlush<'_> {
-    /// Takes the elements of slots that follow one another, from slot number `first` on. Those that are all zeros are not used, and not
-    /// written. Whole regions can be handed over in pieces of any number of elements; runs that are known to be unused may be left out.
-    /// The slots of a sketch are the columns of one of its epochs.
+    /// Takes the elements of consecutive slots, starting at slot `first`. Elements that are all zeros count as unused and are not
+    /// written. Whole regions can be passed in pieces of any number of elements; runs known to be unused may be left out. The slots of a
+    /// sketch are the columns of one of its epochs.
     ///
     /// # Errors
-    /// `elements` are no whole elements, lie beyond the store or before others that were handed over; the store is one of lists; the file
+    /// `elements` are not whole elements, lie beyond the store or before others already passed; the store is one of lists; the file
     /// cannot be written.
     pub fn write_slots(&mut self, first: u64, elements: &[u8]) -> Result<(), HistoryError> {
         let layout = &self.table.layout;
@@ -146,10 +146,10 @@ impl EpochFlush<'_> {
         Ok(())
     }
 
-    /// Takes an entry of a list. Those of one list come in their order.
+    /// Takes an entry of a list. Entries of one list must come in order.
     ///
     /// # Errors
-    /// The store has no such list, or no lists, or entries of another length; the file cannot be written.
+    /// The store has no lists, or not this one, or entries of another length; the file cannot be written.
     pub fn push(&mut self, entry: HistoryEntry<'_>) -> Result<(), HistoryError> {
         let layout = &self.table.layout;
         if layout.order != Order::AsTheyCame {
@@ -173,11 +173,11 @@ impl EpochFlush<'_> {
         self.file.append_row(self.epoch, list.into(), &self.row)
     }
 
-    /// Has the file on disk, and commits it: from here on the epoch is kept. Without a file of its own if that has nothing new
+    /// Syncs the file and commits it: from here on the epoch is kept. It gets no file of its own if it has nothing new
     /// ([`EpochTable::with_unchanged_epochs`]).
     ///
     /// # Errors
-    /// The epoch is not the one that was begun, or has been written by somebody else; the system refuses. Nothing is left then.
+    /// The epoch is not the one that was begun, or somebody else has written it; the system refuses. Nothing is left behind then.
     pub fn finish(self, epoch: &HistoryEpoch) -> Result<WrittenEpoch, HistoryError> {
         if epoch.number != self.epoch {
             let problem = format!("it ends as epoch {}", epoch.number);
@@ -208,15 +208,15 @@ impl EpochFlush<'_> {
     }
 }
 
-/// How the names of data files begin.
+/// The prefix of data file names.
 pub(crate) const FILE: &str = "epoch-";
 
-/// Whether a data file was made of others: its name has the numbers of its first epoch and of its last.
+/// Whether a data file was merged from others: its name has the numbers of its first and last epoch.
 pub(crate) fn is_merged(name: &str) -> bool {
     name.matches('-').count() > 2
 }
 
-/// Whether any byte of an element, whose length is a multiple of eight, is set.
+/// Whether an element, whose length is a multiple of eight, has a nonzero byte.
 #[inline]
 fn has_nonzero_bytes(element: &[u8]) -> bool {
     let words = element.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));

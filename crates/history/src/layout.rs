@@ -1,5 +1,4 @@
-//! Which columns a store's table has, and which bytes of a row each of them holds: those of an element are its
-//! [`element_fields`].
+//! Which columns a store's table has, and which bytes of a row each holds; the columns of an element are its [`element_fields`].
 //!
 //! | store | columns |
 //! |---|---|
@@ -10,13 +9,13 @@
 //! | append | `epoch` long, `list` long, `sequence` long, `number` integer, `entry` binary |
 //! | `flow-records` | the same, but in place of `entry` the columns of [`flow_record`] |
 //!
-//! No column has nulls. Delta has no unsigned types, so 32 bits are a long and 16 bits an integer; a count from
-//! 2^63 on is negative. Numbers are as the store means them, whatever their byte order in memory. The bytes of a
-//! row come back exactly: `length` also has, in its upper byte, the byte of a path that is always zero unless it is
-//! damaged. Only the bytes of a sketch's column behind its last cell, which mean nothing, come back as zeros.
+//! No column has nulls. Delta has no unsigned types, so 32 bits become a long and 16 bits an integer; counts from 2^63 on are
+//! negative. Numbers are as the store means them, whatever their byte order in memory. A row's bytes are restored exactly:
+//! `length` even includes, in its upper byte, the byte of a path that is always zero unless damaged. Only the bytes after a sketch
+//! column's last cell, which mean nothing, become zeros.
 //!
-//! A row of a list is not what its memory has, but one entry of a batch: the sequence of the batch (4 bytes,
-//! big-endian), the entry's place in it (2 bytes, big-endian), two zeros, the entry.
+//! A row of a list is not what memory holds, but one entry of a batch: the sequence of the batch (4 bytes, big-endian), the
+//! entry's place in it (2 bytes, big-endian), two zero bytes, the entry.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,15 +26,14 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
 
-/// What a column holds of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CellSource {
     Epoch,
     /// The number of the slot, column or list.
     Slot,
-    /// Eight bytes of the element, little-endian, from here on.
+    /// Eight bytes of the element, little-endian, at this offset.
     Le64(usize),
-    /// Four bytes of the element, big-endian, from here on.
+    /// Four bytes of the element, big-endian, at this offset.
     Be32(usize),
     /// Eight bytes, big-endian.
     Be64(usize),
@@ -48,7 +46,7 @@ pub(crate) enum CellSource {
     Bytes(Range<usize>),
     /// Sixteen bytes of an address, as text.
     Address(usize),
-    /// A text of [`TEXT`] bytes at most, zeros behind it.
+    /// Text of at most [`TEXT`] bytes, padded with zeros.
     Text(usize),
     /// When the row's epoch began.
     Opened,
@@ -57,7 +55,7 @@ pub(crate) enum CellSource {
 }
 
 impl CellSource {
-    /// A field of an element, whose first byte this is.
+    /// A field of an element, at this offset.
     fn from_field(field: ElementField, at: usize) -> CellSource {
         match field {
             ElementField::Be16 => CellSource::Be16(at),
@@ -69,17 +67,17 @@ impl CellSource {
     }
 }
 
-/// Bytes that a row has for a text.
+/// Bytes that text takes in a row.
 pub(crate) const TEXT: usize = 16;
 
-/// Where a text of an element, without the zeros behind it, begins and ends.
+/// The range of a text in an element, without the zeros that pad it.
 pub(crate) fn text_range(element: &[u8], at: usize) -> Range<usize> {
     let len = element[at..][..TEXT].iter().position(|byte| *byte == 0);
     at..at + len.unwrap_or(TEXT)
 }
 
-/// What a column of [`EpochTable::open_rows`](crate::EpochTable::open_rows) and
-/// [`EpochTable::open_entries`](crate::EpochTable::open_entries) holds: the next bytes of a row.
+/// The type of a column of [`EpochTable::open_rows`](crate::EpochTable::open_rows) and
+/// [`EpochTable::open_entries`](crate::EpochTable::open_entries). Cells lie back to back in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// An integer: 2 bytes, big-endian.
@@ -88,9 +86,9 @@ pub enum Cell {
     U32,
     /// A long, negative from 2^63 on: 8 bytes, big-endian.
     U64,
-    /// A string: an IPv6 address of 16 bytes, or an IPv4 address, mapped to one.
+    /// A string: an IPv6 address of 16 bytes; an IPv4 address is mapped to one.
     Address,
-    /// A string: 16 bytes of UTF-8, zeros behind it.
+    /// A string: 16 bytes of UTF-8, padded with zeros.
     Text,
 }
 
@@ -98,7 +96,7 @@ pub enum Cell {
 pub(crate) struct LayoutColumn {
     pub(crate) name: String,
     pub(crate) part: CellSource,
-    /// Whether files have a dictionary of its values: where many rows share them, and rows are read from the first on.
+    /// Whether files have a dictionary of its values: where many rows share them and rows are read from the start.
     pub(crate) has_dictionary: bool,
 }
 
@@ -140,11 +138,11 @@ impl LayoutColumn {
     }
 }
 
-/// Where `epoch` and the number of the slot stand among the columns.
+/// The indexes of `epoch` and of the slot number among the columns.
 pub(crate) const EPOCH: usize = 0;
 pub(crate) const SLOT: usize = 1;
 
-/// Bytes of a list's row before the entry, and columns.
+/// Bytes of a list's row before the entry, and columns before it.
 pub(crate) const ENTRY: usize = 8;
 const ENTRY_COLUMN: usize = 4;
 
@@ -152,22 +150,21 @@ const ENTRY_COLUMN: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) columns: Vec<LayoutColumn>,
-    /// Bytes of an element: a slot, a column, or a list's row.
+    /// Size of an element in bytes: a slot, a column, or a list's row.
     pub(crate) element_len: usize,
-    /// Slots, columns of one epoch, or lists.
+    /// The number of slots, of columns in one epoch, or of lists.
     pub(crate) elements: u64,
-    /// How rows follow one another.
     pub(crate) order: Order,
 }
 
-/// How the rows of a file follow one another.
+/// The order of the rows in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By slot, then epoch; an epoch has a slot once at most.
+    /// By slot, then by epoch; an epoch has each slot at most once.
     BySlot,
-    /// By epoch, then as they came.
+    /// By epoch, then in order of arrival.
     AsTheyCame,
-    /// The largest first, by a sum.
+    /// By a sum, largest first.
     Ranked,
 }
 
@@ -206,16 +203,16 @@ impl Layout {
         Layout { columns, element_len, elements, order: Order::BySlot }.with_moments()
     }
 
-    /// The columns of a table of rows, the second one under the name `id`.
+    /// The columns of a table of rows; `id` is the name of the second one.
     pub(crate) fn from_cells(id: &str, cells: &[(&str, Cell)]) -> Layout {
         let mut columns =
             vec![LayoutColumn::new("epoch", CellSource::Epoch), LayoutColumn::new(id, CellSource::Slot)];
-        // Elements are whole words.
+        // Elements are whole 64-bit words.
         let element_len = append_columns(0, cells, &mut columns).next_multiple_of(8);
         Layout { columns, element_len, elements: 1 << 63, order: Order::BySlot }.with_moments()
     }
 
-    /// The columns of a table that has cells for each entry of a store of lists.
+    /// The columns of a table that has cells in place of each entry of a store of lists.
     pub(crate) fn of_entries(spec: &StoreSpec, cells: &[(&str, Cell)]) -> Layout {
         let mut layout = Layout::from_spec(spec);
         assert_eq!(layout.order, Order::AsTheyCame, "a store of lists");
@@ -224,8 +221,8 @@ impl Layout {
         layout.with_moments()
     }
 
-    /// The columns of sums of flow records: those that group, the start of a time bucket if there are any, and the sums, as
-    /// `sum_bytes` where `bytes` groups.
+    /// The columns of sums of flow records: the grouping ones, the start of the time bucket if there are any, and the sums, named
+    /// `sum_bytes` where `bytes` is a grouping column.
     pub(crate) fn of_flow_groups(group: &[&flow_record::Column], has_buckets: bool) -> Layout {
         let (mut columns, mut at) = (Vec::new(), 0);
         for column in group {
@@ -243,19 +240,19 @@ impl Layout {
         Layout { columns, element_len, elements: 1, order: Order::Ranked }
     }
 
-    /// The same with the moments of a row's epoch, for readers that do not know the log's tags.
+    /// Adds the moments of a row's epoch, for readers that do not know the log's tags.
     fn with_moments(mut self) -> Layout {
         self.columns.push(LayoutColumn::new("opened", CellSource::Opened));
         self.columns.push(LayoutColumn::new("closed", CellSource::Closed));
         self
     }
 
-    /// The columns that hold parts of elements, with their places.
+    /// The columns that hold parts of elements, with their indexes.
     pub(crate) fn element_columns(&self) -> impl Iterator<Item = (usize, &LayoutColumn)> {
         self.columns.iter().enumerate().skip(SLOT + 1).filter(|(_, column)| !column.is_moment())
     }
 
-    /// Whether the smallest and the largest value of a column in a page help to leave it out.
+    /// Whether a column's smallest and largest value in a page help readers to skip the page.
     pub(crate) fn has_range(&self, column: usize) -> bool {
         match self.order {
             Order::BySlot => column <= SLOT,
@@ -279,7 +276,7 @@ impl Layout {
         Arc::new(Type::group_type_builder("row").with_fields(fields).build().expect("plain columns"))
     }
 
-    /// The same as Delta's `schemaString`.
+    /// The layout as Delta's `schemaString`.
     pub(crate) fn delta_schema(&self) -> String {
         let field = |column: &LayoutColumn| serde_json::json!({ "name": column.name, "type": column.delta_type(), "nullable": false, "metadata": {} });
         let fields: Vec<_> = self.columns.iter().map(field).collect();
@@ -287,14 +284,14 @@ impl Layout {
     }
 }
 
-/// A column of flow records, whose entries hold all of them in a row and begin at a place.
+/// A column of flow records; the entry, which holds all of them, begins at offset `entry`.
 fn flow_column(column: &flow_record::Column, entry: usize) -> LayoutColumn {
-    // The times of arrival only grow, which differences say in fewer bytes; and few sums of bytes are equal.
+    // Arrival times only grow, so their differences take fewer bytes; and few byte counts are equal.
     let has_dictionary = !matches!(column.name, "received" | "bytes");
     LayoutColumn { has_dictionary, ..flow_column_at(column, entry + column.offset) }
 }
 
-/// A column of flow records whose value begins at a place.
+/// A column of flow records whose value is at an offset.
 fn flow_column_at(column: &flow_record::Column, at: usize) -> LayoutColumn {
     let part = match column.kind {
         ColumnType::Address => CellSource::Address(at),
@@ -306,7 +303,7 @@ fn flow_column_at(column: &flow_record::Column, at: usize) -> LayoutColumn {
     LayoutColumn::new(&column.name.replace('-', "_"), part)
 }
 
-/// Puts columns for cells behind others, which lie in a row from `at` on; returns where they end.
+/// Appends columns for cells, which lie in a row from `at` on; returns where they end.
 fn append_columns(mut at: usize, cells: &[(&str, Cell)], columns: &mut Vec<LayoutColumn>) -> usize {
     for (name, cell) in cells {
         let (part, len) = match cell {

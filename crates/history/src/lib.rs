@@ -1,16 +1,15 @@
-//! What stores held, epoch by epoch: a table for each store, in Delta Lake's format with Parquet files, so that others read it as it
-//! is. All calls block. `docs/decisions/history.md` says why in this format.
+//! What stores held, epoch by epoch: a Delta Lake table of Parquet files for each store, which other tools read as it is. All calls block.
+//! `docs/decisions/history.md` says why this format.
 //!
-//! - A [`EpochTable`] is a folder. [`EpochTable::begin_epoch`] takes the used slots of a region, or the entries of lists, and makes a file of them;
-//!   [`EpochFlush::finish`] commits it: a killed writer leaves a whole epoch or none.
-//! - [`EpochTable::kept_epochs`] and [`EpochTable::epoch_at_moment`] say which epochs are kept; [`EpochTable::read_slots`] looks slots up, [`EpochTable::scan_epoch`] and
-//!   [`EpochTable::scan_entries`] read all.
-//! - [`EpochTable::data_files`] and [`EpochTable::delta_schema`] say which files have the rows and which
-//!   columns they have, for other readers of Parquet.
-//! - [`EpochTable::open_rows`] is a table whose rows say by name what a store held.
-//! - [`write_flow_groups`] makes one Parquet file, of no table, of sums of flow records.
-//! - [`EpochTable::apply_retention`] and [`EpochTable::make_room`] remove the oldest; [`EpochTable::compact_span`] makes one file of many epochs' files,
-//!   [`EpochTable::coarsen_span`] one epoch of many.
+//! - An [`EpochTable`] is a folder. [`EpochTable::begin_epoch`] takes the used slots of a region, or the entries of lists, and writes them to a file;
+//!   [`EpochFlush::finish`] commits it: a writer that is killed leaves a whole epoch or none.
+//! - [`EpochTable::kept_epochs`] and [`EpochTable::epoch_at_moment`] say which epochs are kept; [`EpochTable::read_slots`] looks up slots,
+//!   [`EpochTable::scan_epoch`] and [`EpochTable::scan_entries`] read everything.
+//! - [`EpochTable::data_files`] and [`EpochTable::delta_schema`] tell other Parquet readers which files have the rows, and which columns they have.
+//! - [`EpochTable::open_rows`] opens a table with named columns for what a store held.
+//! - [`write_flow_groups`] writes sums of flow records as one Parquet file, outside any table.
+//! - [`EpochTable::apply_retention`] and [`EpochTable::make_room`] remove the oldest epochs; [`EpochTable::compact_span`] merges the files of many
+//!   epochs into one, [`EpochTable::coarsen_span`] many epochs into one.
 //! - With the feature `s3`, `s3::Mirror` keeps a copy of a table in object storage; with the feature `clickhouse`,
 //!   `clickhouse::Inserter` inserts its rows into a table of a ClickHouse server.
 

@@ -12,23 +12,23 @@ use crate::{EpochTable, HistoryError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Epochs whose writers moved away longer ago go.
+    /// Removes epochs that ended longer ago than this.
     pub keep: Option<Duration>,
-    /// Of more bytes the oldest epochs go, but for the newest file.
+    /// Above this many bytes, the oldest epochs are removed, except those in the newest file.
     pub keep_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovedEpochs {
-    /// Numbers of the epochs, ascending.
+    /// Their numbers, ascending.
     pub epochs: Vec<u64>,
-    /// Bytes of their files.
+    /// Size of their files.
     pub bytes: u64,
 }
 
 impl EpochTable {
-    /// Removes what is older or more than is to be kept, at this moment (milliseconds since 1970). A file that has several epochs goes
-    /// when all of them may.
+    /// Removes what is too old or too much to keep at this moment (milliseconds since 1970). A file with several epochs goes
+    /// as a whole.
     pub fn apply_retention(&self, retention: &Retention, moment: u64) -> Result<RemovedEpochs, HistoryError> {
         let horizon = retention.keep.map(|keep| moment.saturating_sub(keep.as_millis() as u64));
         self.remove_files(|state| {
@@ -36,7 +36,7 @@ impl EpochTable {
             let files = oldest_first(state);
             let newest = files.len().saturating_sub(1);
             let goes = |(number, entry): &(usize, Arc<LoggedFile>)| {
-                // One whose end is yet to come, by a clock that was set back since, stays without keeping others.
+                // An epoch that ends in the future (the clock was set back) is kept, but does not keep older ones.
                 let old = horizon.is_some_and(|horizon| last_epoch_end(entry) < horizon);
                 let much = retention.keep_bytes.is_some_and(|most| bytes > most) && *number < newest;
                 if old || much {
@@ -48,7 +48,7 @@ impl EpochTable {
         })
     }
 
-    /// Removes the oldest epochs until at least so many bytes are free, but leaves the newest `floor` epochs: for a full disk.
+    /// Removes the oldest epochs until at least `bytes` bytes are free, but keeps the newest `floor` epochs: for a full disk.
     pub fn make_room(&self, bytes: u64, floor: usize) -> Result<RemovedEpochs, HistoryError> {
         self.remove_files(|state| {
             let (mut freed, mut left) = (0, state.epochs.len());
@@ -82,7 +82,7 @@ impl EpochTable {
             Ok(Some(actions))
         };
         match self.commit_actions(decide) {
-            // Not even a commit fits: room is made for it first. Until it is there, readers miss the files that it is about.
+            // Not even a commit fits: make room for it first. Until it is written, readers find those files missing.
             Err(error) if error.is_disk_full() => {
                 gone.take().iter().try_for_each(|entry| self.delete_file(&entry.add.path))?;
                 self.commit_actions(decide)?
@@ -99,24 +99,24 @@ impl EpochTable {
         Ok(removed)
     }
 
-    /// Deletes a data file that the log names no longer.
+    /// Deletes a data file that the log no longer names.
     fn delete_file(&self, name: &str) -> Result<(), HistoryError> {
         self.delete_at(&self.path.join(name), name)
     }
 }
 
-/// The action that takes a file out of the table. `data`: what it held goes too.
+/// The action that takes a file out of the table. `data`: its contents leave the table, too.
 pub(crate) fn remove_action(entry: &LoggedFile, data: bool, now: u64) -> Remove {
     Remove { path: entry.add.path.clone(), deletion_timestamp: Some(now), data_change: data }
 }
 
-/// The end of a file's last epoch; if its epochs are not known, the moment when it was written.
+/// The end of a file's last epoch; if its epochs are unknown, when it was written.
 fn last_epoch_end(entry: &LoggedFile) -> u64 {
     let ends = entry.epochs.iter().map(|kept| kept.epoch.flipped_to);
     ends.max().unwrap_or(entry.add.modification_time.max(0).cast_unsigned())
 }
 
-/// All files, in the order in which their last epochs were written; those whose epochs are not known first.
+/// All files, ordered by their last epoch; those with unknown epochs first.
 fn oldest_first(state: &LogState) -> Vec<Arc<LoggedFile>> {
     let mut files: Vec<_> = state.files.values().cloned().collect();
     files.sort_by_key(|entry| entry.epochs.last().map(|kept| kept.epoch.number));

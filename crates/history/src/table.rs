@@ -26,31 +26,29 @@ use crate::log::replay::{self, LogState};
 use crate::log::unchanged::unchanged_path;
 use crate::temporary::random_number;
 
-/// The history of one store. All of its methods can be called by several threads, and several processes can have the same table.
+/// The history of one store. Several threads can call all its methods, and several processes can open the same table.
 pub struct EpochTable {
     pub(crate) path: PathBuf,
     pub(crate) spec: StoreSpec,
     pub(crate) layout: Arc<Layout>,
     state: Mutex<LogState>,
     pub(crate) cache: Cache,
-    /// The length of spans in which epochs that change nothing become those of another one's file (milliseconds).
+    /// The length of the spans (milliseconds) within which an unchanged epoch joins an earlier epoch's file.
     pub(crate) unchanged_span: Option<u64>,
 }
 
 impl EpochTable {
-    /// Opens the table of a store in `dir`, where it has a folder by its name; makes it if it is not there, and cleans up behind
-    /// writers that were killed.
+    /// Opens the table of a store in its folder in `dir`, or creates it, and cleans up after writers that were killed.
     ///
     /// # Errors
-    /// What is there is no table of this store, or of a store with another layout; the
-    /// system refuses.
+    /// What is there is not a table of this store, or has another layout; the system refuses.
     pub fn open(dir: &Path, spec: &StoreSpec) -> Result<EpochTable, HistoryError> {
         EpochTable::open_with(dir.join(&spec.name), spec, Layout::from_spec(spec))
     }
 
-    /// Opens a table of rows that say by name what a store held, in the folder `name` of `dir`; makes it if it is not there. Its columns are
-    /// the epoch, a long `id` below 2^63 that each row of an epoch has alone, and `cells`. In its methods, slots are ids, and
-    /// elements are rows: the bytes of all cells, and zeros up to a multiple of eight.
+    /// Opens or creates a table with named columns for what a store held, in the folder `name` of `dir`. Its columns are the epoch, a long `id`
+    /// below 2^63, unique within an epoch, and `cells`. Its methods take ids as slots and rows as elements: the bytes of all cells, padded with
+    /// zeros to a multiple of eight.
     pub fn open_rows(
         dir: &Path,
         name: &str,
@@ -61,12 +59,11 @@ impl EpochTable {
         EpochTable::open_with(dir.join(name), spec, Layout::from_cells(id, cells))
     }
 
-    /// Opens a table that has for entries of a store of lists what they say, in columns with names, in the folder `name` of `dir`; makes it
-    /// if it is not there. Its columns are those of the store's own table, with `cells` in place of the entry. In its methods, entries have
-    /// the bytes of all cells.
+    /// Opens or creates a table with named columns for what the entries of a store of lists say, in the folder `name` of `dir`. It has the
+    /// columns of the store's own table, with `cells` in place of the entry. Its methods take the bytes of all cells as entries.
     ///
     /// # Panics
-    /// If it is no store of lists.
+    /// If the store is not one of lists.
     pub fn open_entries(
         dir: &Path,
         name: &str,
@@ -96,7 +93,7 @@ impl EpochTable {
                 LogAction::Protocol(PROTOCOL),
                 LogAction::MetaData(meta),
             ];
-            // Somebody else may have made it at the same moment.
+            // Somebody else may have created it at the same moment.
             PreparedCommit::new(&path, &commit_text(&create))?.take(&path, 0)?;
             state.read_new_commits(&path)?;
         }
@@ -126,7 +123,7 @@ impl EpochTable {
         }
         let table = EpochTable::new(path, spec.clone(), layout, state);
         if !table.lock_state().unchanged.is_empty() {
-            // Readers that know commits alone, and copies of the table, get what an earlier life left.
+            // Commits what an earlier run left uncommitted, for copies of the table and for readers that know only commits.
             let info = LogAction::commit_info("WRITE", serde_json::json!({ "mode": "Append" }), now());
             table.commit_actions(|_| Ok(Some(vec![info.clone()])))?;
         }
@@ -134,7 +131,7 @@ impl EpochTable {
         Ok(table)
     }
 
-    /// Opens a table that is there, to read it. Nothing is made or removed.
+    /// Opens an existing table for reading. Nothing is created or removed.
     pub fn open_existing(dir: &Path, store: &str) -> Result<EpochTable, HistoryError> {
         let path = dir.join(store);
         let state = LogState::read(&path)?;
@@ -152,9 +149,9 @@ impl EpochTable {
         EpochTable { path, spec, layout, state, cache, unchanged_span: None }
     }
 
-    /// Keeps epochs without a file where nothing has changed: those without rows, and those with the rows of the epoch before. They
-    /// become epochs of that one's file, if both were opened in the same span of this length; spans begin at multiples of it since
-    /// 1970. No other process must write to the table.
+    /// Keeps epochs without a file if nothing has changed: those without rows, and those with the rows of the epoch before. They join that
+    /// epoch's file if both were opened in the same span of this length; spans start at multiples of it since 1970. No other process may write to
+    /// the table.
     #[must_use]
     pub fn with_unchanged_epochs(mut self, span: Duration) -> EpochTable {
         self.unchanged_span = Some((span.as_millis() as u64).max(1));
@@ -173,7 +170,7 @@ impl EpochTable {
         &self.spec
     }
 
-    /// What distinguishes it from a table by the same name; empty if the log's words on that are damaged.
+    /// The table's identity, which another table of the same name does not have; empty if the log's record of it is damaged.
     #[cfg(feature = "clickhouse")]
     pub(crate) fn id(&self) -> String {
         self.lock_state().meta.as_ref().map_or(String::new(), |meta| meta.id.clone())
@@ -183,15 +180,15 @@ impl EpochTable {
         Ok(self.refreshed()?.epochs.values().map(|(kept, _)| kept.clone()).collect())
     }
 
-    /// The epoch that reports of a moment (milliseconds since 1970) went into; of several, the newest: a clock that was set back shows a
-    /// moment again. `None`: it is not kept, or not written yet.
+    /// The epoch that reports of a moment (milliseconds since 1970) went into; if several match because a clock was set back, the newest. `None`:
+    /// it is not kept, or not written yet.
     pub fn epoch_at_moment(&self, moment: u64) -> Result<Option<Arc<KeptEpoch>>, HistoryError> {
         let state = self.refreshed()?;
         let mut holding =
             state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.contains_moment(moment));
         let found = holding.next_back();
-        // Reports of this moment were no longer for an epoch of which the next one had begun, be it over by now. Only a moment
-        // behind its end needs a look at later ones.
+        // Once the next epoch has begun, even if it is over by now, reports no longer go to the previous one. Later epochs matter only for a
+        // moment after `flipped_from`.
         let has_next = |found: &&Arc<KeptEpoch>| {
             let mut later = state.epochs.range(found.epoch.number + 1..);
             moment >= found.epoch.flipped_from
@@ -204,31 +201,31 @@ impl EpochTable {
         self.lock_state().data_bytes()
     }
 
-    /// What is wrong with the log, a sentence for each place with the name of the file. What else it says is taken as it is.
+    /// What is wrong with the log: one sentence for each place, with the name of the file. The rest of the log is used as it is.
     pub fn log_damage(&self) -> Vec<String> {
         self.lock_state().damage.clone()
     }
 
-    /// Writes the elements of slots (of a sketch, its columns), as they were at the end of an epoch, into `out`, one behind the other; zeros
-    /// for slots that were not used.
+    /// Writes the elements of slots (for a sketch, its columns) as they were at the end of an epoch into `out`, back to back; zeros for unused
+    /// slots.
     ///
     /// # Errors
     /// The epoch is not kept; its file cannot be read, or is damaged; lists have no slots.
     ///
     /// # Panics
-    /// If `out` has not as many elements as there are slots.
+    /// If `out` does not have exactly one element per slot.
     pub fn read_slots(&self, epoch: u64, slots: &[u64], out: &mut [u8]) -> Result<(), HistoryError> {
         self.read_slot_series(&[epoch], slots, out)
     }
 
-    /// As [`EpochTable::read_slots`] of several epochs: the elements of the first one, then those of the next. Of epochs in one file each page is
-    /// read once.
+    /// As [`EpochTable::read_slots`] for several epochs: all elements of the first one, then those of the next. Pages shared by epochs in one
+    /// file are read once.
     ///
     /// # Errors
     /// As [`EpochTable::read_slots`]; `out` is partly written then.
     ///
     /// # Panics
-    /// If `out` has not as many elements for each epoch as there are slots.
+    /// If `out` does not have exactly one element per epoch and slot.
     pub fn read_slot_series(
         &self,
         epochs: &[u64],
@@ -251,9 +248,9 @@ impl EpochTable {
         let mut left: Vec<usize> = (0..epochs.len()).collect();
         while let Some(first) = left.first() {
             self.with_file(epochs[*first], |file, entry| {
-                // Those in this file, by the number of their rows, with the place of their elements.
+                // The epochs in this file, by the number of their rows, with the place of their elements.
                 let mut of_file = BTreeMap::new();
-                // One that is asked for twice, or has the rows of another, has the same elements.
+                // Epochs asked for twice, or sharing another's rows, have the same elements.
                 let mut copies = Vec::new();
                 left.retain(|place| {
                     let of_place = |kept: &&Arc<KeptEpoch>| kept.epoch.number == epochs[*place];
@@ -272,7 +269,7 @@ impl EpochTable {
                 Ok(())
             })?;
         }
-        // Slots that were asked for twice.
+        // Slots asked for twice.
         for pair in all.windows(2).filter(|pair| pair[0].slot == pair[1].slot && size > 0) {
             for of_epoch in out.chunks_exact_mut(size) {
                 of_epoch.copy_within(pair[0].answer * len..(pair[0].answer + 1) * len, pair[1].answer * len);
@@ -281,10 +278,10 @@ impl EpochTable {
         Ok(())
     }
 
-    /// Hands over all used slots of an epoch, ascending, each with its element. Of lists, their entries instead: each list with a row.
+    /// Passes all used slots of an epoch to `each`, ascending, each with its element. For lists: each entry's list and row.
     ///
     /// # Errors
-    /// The epoch is not kept; its file cannot be read, or is damaged. Part of them may have been handed over.
+    /// The epoch is not kept; its file cannot be read, or is damaged. Some slots may have been passed by then.
     pub fn scan_epoch(&self, epoch: u64, mut each: impl FnMut(u64, &[u8])) -> Result<(), HistoryError> {
         self.scan_rows(epoch, |slot, element| {
             each(slot, element);
@@ -292,10 +289,10 @@ impl EpochTable {
         })
     }
 
-    /// Hands over the entries of all lists in an epoch, those of each list in their order, until `each` breaks.
+    /// Passes the entries of all lists in an epoch to `each`, in order within each list, until it breaks.
     ///
     /// # Errors
-    /// As [`EpochTable::scan_epoch`]; the table is of another kind of store.
+    /// As [`EpochTable::scan_epoch`]; the table is not one of lists.
     pub fn scan_entries(
         &self,
         epoch: u64,
@@ -313,7 +310,7 @@ impl EpochTable {
         })
     }
 
-    /// Hands over the rows of an epoch, until `each` breaks: always in the same order, whichever files have them.
+    /// Passes the rows of an epoch to `each` until it breaks, always in the same order, whichever files hold them.
     pub(crate) fn scan_rows(
         &self,
         epoch: u64,
@@ -335,12 +332,12 @@ impl EpochTable {
         })
     }
 
-    /// What makes no sense for this kind of store.
+    /// The error for a request that makes no sense for this kind of store.
     pub(crate) fn unfit_error(&self, problem: &'static str) -> HistoryError {
         HistoryError::Kind { store: self.spec.name.clone(), primitive: self.spec.primitive(), problem }
     }
 
-    /// Calls with the file of an epoch, and what the log says of it.
+    /// Calls `read` with the file of an epoch and its entry in the log.
     fn with_file(
         &self,
         epoch: u64,
@@ -348,7 +345,7 @@ impl EpochTable {
     ) -> Result<(), HistoryError> {
         let known = self.lock_state().epochs.get(&epoch).map(|(_, entry)| entry.clone());
         if let Some(entry) = known {
-            // It may have been compacted into another file, or removed, by another process.
+            // Another process may have compacted it into another file, or removed it.
             match self.open_file(&entry) {
                 Err(error) if error.is_missing() => {}
                 file => return read(&*file?, &entry),
@@ -371,18 +368,18 @@ impl EpochTable {
     }
 
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, LogState> {
-        // A panic in the middle of a commit leaves what was read until then: the rest is read again.
+        // A panic in the middle of a commit keeps what was read so far; the rest is read again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the log says now.
+    /// The log's current state.
     pub(crate) fn refreshed(&self) -> Result<MutexGuard<'_, LogState>, HistoryError> {
         let mut state = self.lock_state();
         state.read_new_commits(&self.path)?;
         Ok(state)
     }
 
-    /// Commits what `decide` makes of the log's newest state, until nobody else has taken the version. `None`: nothing is to be done.
+    /// Commits what `decide` makes of the log's newest state, again whenever somebody else took the version first. `None`: nothing to do.
     pub(crate) fn commit_actions(
         &self,
         decide: impl Fn(&LogState) -> Result<Option<Vec<LogAction>>, HistoryError>,
@@ -395,10 +392,10 @@ impl EpochTable {
             if PreparedCommit::new(&self.path, &commit_text(&actions))?.take(&self.path, version)? {
                 state.read_new_commits(&self.path)?;
                 if let Some(before) = version.checked_sub(1) {
-                    // If it stays, nobody looks at it any more, and cleaning up removes it.
+                    // If it cannot be removed, nobody reads it, and cleaning up removes it later.
                     let _ = std::fs::remove_file(unchanged_path(&self.path, before));
                 }
-                // Of a damaged log the commits are all that there is; and without a checkpoint the next one has more to say.
+                // If the log is damaged, the commits are all there is. A failed checkpoint does no harm: the next one covers more.
                 if version > 0 && version.is_multiple_of(checkpoint::EVERY) && state.damage.is_empty() {
                     let _ = checkpoint::write_checkpoint(&self.path, &state, now());
                 }
@@ -418,7 +415,7 @@ pub struct HistoryEntry<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The store that the log says it is of; `None` if that is damaged.
+/// The store that the log says the table belongs to; `None` if that record is damaged.
 fn described(path: &Path, state: &LogState) -> Result<Option<StoreSpec>, HistoryError> {
     let not = |problem: String| HistoryError::NotATable { path: path.to_owned(), problem };
     if let Some(protocol) = state.protocol

@@ -1,5 +1,5 @@
-//! Files that are being written. Their writer holds a lock on them until the log names them, so that whoever cleans up can
-//! distinguish them from those that a killed writer left.
+//! Files that are being written. The writer holds a lock on a file until the log names it, so that cleaning up can tell it
+//! from one that a killed writer left.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -10,13 +10,13 @@ use dta_files::own_file;
 
 use crate::HistoryError;
 
-/// How their names begin. Readers of Delta tables pass over names with a dot in front.
+/// The prefix of their names. Delta readers ignore names that start with a dot.
 pub(crate) const PREFIX: &str = ".new-";
 
-/// Owner and group: whoever may read the history is put into the group.
+/// Owner and group: put users who may read the history into the group.
 pub(crate) const MODE: u32 = 0o640;
 
-/// A new file under a temporary name. It goes when this is dropped, unless it was given another name.
+/// A new file under a temporary name. It is removed on drop, unless [`Temporary::persist_file`] keeps it.
 pub(crate) struct Temporary {
     path: PathBuf,
     lock: Lock,
@@ -30,7 +30,7 @@ impl Temporary {
             let made = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&path);
             let file = made.map_err(HistoryError::io_error("make", &path))?;
             let lock = Lock::take(file).map_err(HistoryError::io_error("lock", &path))?;
-            // A cleaner may have found it before it was locked.
+            // Cleaning up may have found and removed it before it was locked.
             if let Some(lock) = lock
                 && lock.locked_file().metadata().map_err(HistoryError::io_error("read", &path))?.nlink() > 0
             {
@@ -47,13 +47,13 @@ impl Temporary {
         &self.path
     }
 
-    /// Has it on disk under this name, in place of what is there, in the same folder.
+    /// Syncs it and gives it this name in the same folder, replacing what is there.
     pub(crate) fn rename_to(&mut self, path: &Path) -> Result<(), HistoryError> {
         let put = own_file::put_in_place(self.lock.locked_file(), &mut self.path, path);
         put.map_err(HistoryError::io_error("make", path))
     }
 
-    /// It stays: the log names it.
+    /// Keeps the file: the log names it.
     pub(crate) fn persist_file(mut self) {
         self.named = true;
     }
@@ -62,13 +62,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.named {
-            // What cannot be removed now is removed when the table is opened next.
+            // What cannot be removed now is removed when the table is next opened.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// A number that no other file of the table has in its name.
+/// A number that appears in no other file name of the table.
 pub(crate) fn random_number() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has random numbers");

@@ -1,4 +1,4 @@
-//! Cleaning up: what killed writers left, and files that were compacted.
+//! Cleaning up: files that killed writers left, and files that were compacted.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::log::unchanged::unchanged_version;
 use crate::temporary::PREFIX;
 use crate::{EpochTable, HistoryError};
 
-/// For how long a file that was compacted into another one stays, for whoever is reading it (milliseconds).
+/// How long (milliseconds) a compacted file stays for readers still using it.
 pub(crate) const GRACE: u64 = 10 * 60 * 1000;
 
 impl EpochTable {
-    /// Removes temporary files and data files that no commit names, unless somebody is writing them, what a later commit says, too, and
-    /// files that were compacted into others ten minutes ago or longer. Gives the number of files. While the log is damaged data files stay.
+    /// Removes temporary files and data files that no commit names and nobody is writing, files of unchanged epochs that a later commit
+    /// covers, and files compacted at least ten minutes ago. Returns how many. While the log is damaged, data files stay.
     pub fn vacuum_files(&self) -> Result<usize, HistoryError> {
         let mut gone = 0;
         for folder in [self.path.clone(), self.path.join(FOLDER)] {
@@ -41,17 +41,17 @@ impl EpochTable {
         Ok(gone)
     }
 
-    /// Whether the log does not name a data file, and nobody needs it.
+    /// Whether the log does not name a data file, and no reader may still need it.
     fn is_orphan(&self, name: &str) -> bool {
         let state = self.lock_state();
         let recent = |removed: &u64| removed.saturating_add(GRACE) > now();
-        // What a damaged commit named is not known.
+        // What a damaged commit named is unknown.
         state.damage.is_empty()
             && !state.files.contains_key(name)
             && !state.removed.get(name).is_some_and(recent)
     }
 
-    /// Whether nobody is writing a file, nor has committed it by now.
+    /// Whether nobody is writing a file or has committed it by now.
     fn abandoned(&self, path: &Path, name: &str) -> Result<bool, HistoryError> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -61,18 +61,18 @@ impl EpochTable {
         if Lock::take(file).map_err(HistoryError::io_error("lock", path))?.is_none() {
             return Ok(false);
         }
-        // Its writer ends the lock behind the commit, so what it committed is seen now.
+        // Its writer releases the lock after the commit, so a commit is visible by now.
         Ok(!self.refreshed()?.files.contains_key(name))
     }
 
-    /// Deletes a file of the table that the log names no longer.
+    /// Deletes a file of the table that the log no longer names.
     pub(crate) fn delete_at(&self, path: &Path, name: &str) -> Result<(), HistoryError> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(HistoryError::io_error("remove", path)(error))
             }
             _ => {
-                // Not before: a reader would open it once more.
+                // Not earlier: a reader would open it again.
                 self.cache.evict_file(name);
                 self.lock_state().removed.remove(name);
                 Ok(())

@@ -10,17 +10,17 @@ use super::{ClickHouseError, ClickHouseServer, rows};
 use crate::epoch::KeptEpoch;
 use crate::{EpochTable, HistoryError};
 
-/// Most rows of a block. ClickHouse inserts a block whole or not at all; it is in memory here.
+/// Most rows in a block. ClickHouse inserts a block whole or not at all; each is held in memory here.
 pub const BLOCK: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InsertProgress {
-    /// Epochs that the server has got.
+    /// Epochs that the server has received.
     pub epochs: u64,
-    /// Rows that it has got.
+    /// Rows that the server has received.
     pub rows: u64,
-    /// Epochs that it will not get, or not whole: they were removed from the table before, were made part of a longer epoch while they were being
-    /// inserted, or cannot be read.
+    /// Epochs that the server will not receive, or only in part: they were removed from the table first, were merged into a longer epoch while
+    /// being inserted, or cannot be read.
     pub missed: u64,
     pub made: u64,
 }
@@ -28,28 +28,27 @@ pub struct InsertProgress {
 pub struct Inserter {
     server: Arc<ClickHouseServer>,
     name: String,
-    /// What the server has, and where that is kept; read at first use.
+    /// What the server has, and where that is saved; read on first use.
     position: Option<(Position, Positions)>,
-    /// Epochs that the table had when it was last looked at, and the server has not.
+    /// Epochs that the table had when last checked and the server lacks.
     waiting: BTreeMap<u64, Arc<KeptEpoch>>,
 }
 
 impl Inserter {
-    /// That of the table whose folder has this name; the server's table has it, too.
+    /// The inserter of the table whose folder has this name; the server's table has the same name.
     pub fn new(server: Arc<ClickHouseServer>, name: &str) -> Inserter {
         Inserter { server, name: name.to_owned(), position: None, waiting: BTreeMap::new() }
     }
 
-    /// How many epochs of the table wait.
     pub fn waiting_epoch_count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Inserts the next epoch that is new; says whether there was one. What was done is added to `done`, also if the rest failed: the next
-    /// call goes on.
+    /// Inserts the next new epoch and returns whether there was one. Progress is added to `done` even if the call then fails; the next call
+    /// continues from there.
     ///
     /// # Errors
-    /// The server does not answer or refuses; the table cannot be read; it cannot be kept what was inserted.
+    /// The server does not answer or refuses; the table cannot be read; the position cannot be saved.
     pub fn insert_next_epoch(
         &mut self,
         table: &EpochTable,
@@ -62,10 +61,10 @@ impl Inserter {
                 self.waiting.remove(&next.epoch.number);
                 Ok(true)
             }
-            // The next look finds it gone, or in another file.
+            // The next call finds it gone, or in another file.
             Err(ClickHouseError::Table(HistoryError::NotKept(_))) => Ok(true),
             Err(ClickHouseError::Table(error)) => {
-                // Others do not wait for what is damaged or gone. What the system refuses may be read later.
+                // Damaged or missing epochs must not hold up the others. After an I/O error, the epoch may be readable later.
                 let may_pass =
                     matches!(&error, HistoryError::Io { source, .. } if source.kind() != ErrorKind::NotFound);
                 if !may_pass {
@@ -77,7 +76,7 @@ impl Inserter {
         }
     }
 
-    /// Inserts all epochs that are new, by [`Inserter::insert_next_epoch`].
+    /// Inserts all new epochs, one [`Inserter::insert_next_epoch`] at a time.
     pub fn insert_new_epochs(
         &mut self,
         table: &EpochTable,
@@ -87,7 +86,7 @@ impl Inserter {
         Ok(())
     }
 
-    /// Looks which epochs wait, and which went before they were inserted.
+    /// Finds out which epochs are waiting, and which were removed before they were inserted.
     pub fn update_waiting(
         &mut self,
         table: &EpochTable,
@@ -99,7 +98,7 @@ impl Inserter {
         let is_new = |kept: &&Arc<KeptEpoch>| !position.contains_epoch(kept);
         let new = epochs.iter().filter(is_new).map(|kept| (kept.epoch.number, kept.clone())).collect();
         let before = std::mem::replace(&mut self.waiting, new);
-        // One that was made part of a longer one comes with that. Of a damaged log it is not known what else the table has.
+        // An epoch merged into a longer one arrives with that one. If the log is damaged, what else the table has is unknown.
         let is_part = |kept: &KeptEpoch| epochs.iter().any(|by| by.epoch.covers_epoch(&kept.epoch));
         let is_missed = |(number, kept): &(&u64, &Arc<KeptEpoch>)| {
             !self.waiting.contains_key(number) && !position.contains_epoch(kept) && !is_part(kept)
@@ -110,7 +109,7 @@ impl Inserter {
         Ok(())
     }
 
-    /// Inserts what is missing of an epoch.
+    /// Inserts the rows of an epoch that the server lacks.
     fn insert_epoch(
         &mut self,
         table: &EpochTable,
@@ -118,7 +117,7 @@ impl Inserter {
         done: &mut InsertProgress,
     ) -> Result<(), ClickHouseError> {
         let Some(mut inserted) = self.position_mut(table)?.0.inserted_rows(kept) else {
-            // Its rows are others now, and some of what they were is there.
+            // Its rows have changed, and some of the old ones were already inserted.
             return self.pass_over(kept, done);
         };
         let layout = table.layout.clone();
@@ -155,7 +154,7 @@ impl Inserter {
         self.update_position(|position| position.has_whole(kept))
     }
 
-    /// Inserts rows of an epoch, and keeps that they are there.
+    /// Inserts rows of an epoch and saves the new position.
     fn insert_rows(
         &mut self,
         table: &EpochTable,
@@ -169,7 +168,7 @@ impl Inserter {
         let token = format!("{}-{number}-{opened}-{}", table.id(), of.start);
         done.made += u64::from(self.server.insert_block(&self.name, columns, &token, block)?);
         done.rows += of.end - of.start;
-        // That the last one is there is kept with the whole.
+        // The last row is recorded together with the whole epoch.
         if of.end < kept.rows {
             self.update_position(|position| position.set_inserted_rows(kept, of.end))
         } else {
@@ -177,7 +176,7 @@ impl Inserter {
         }
     }
 
-    /// Leaves out what is missing of an epoch.
+    /// Gives up on the rest of an epoch.
     fn pass_over(&mut self, kept: &KeptEpoch, done: &mut InsertProgress) -> Result<(), ClickHouseError> {
         done.missed += 1;
         self.update_position(|position| position.has_whole(kept))
@@ -191,7 +190,7 @@ impl Inserter {
         Ok(self.position.as_mut().expect("it is read"))
     }
 
-    /// Changes the position, here and then on disk.
+    /// Changes the position in memory, then on disk.
     fn update_position(&mut self, change: impl FnOnce(&mut Position)) -> Result<(), ClickHouseError> {
         let (position, positions) = self.position.as_mut().expect("a look comes first");
         change(position);

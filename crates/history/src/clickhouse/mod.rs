@@ -1,9 +1,9 @@
-//! Histories as rows in ClickHouse: a table there for each table here, by the same name.
+//! Histories as rows in ClickHouse: each table here has a table of the same name there.
 //!
 //! - [`ClickHouseServer`]: a database of a server, over HTTP.
-//! - [`Inserter`]: what becomes of one table. [`Inserter::insert_new_epochs`] inserts the epochs that the table has and that were not inserted
-//!   yet, in blocks of [`BLOCK`] rows. Which those are is kept beside the table; a block whose answer was lost is sent again with the same
-//!   deduplication token.
+//! - [`Inserter`]: the rows of one table. [`Inserter::insert_new_epochs`] inserts the epochs that were not inserted yet, in blocks of
+//!   [`BLOCK`] rows. What was inserted is recorded beside the table; a block whose answer was lost is sent again with the same deduplication
+//!   token.
 //!
 //! All calls block.
 
@@ -20,25 +20,25 @@ use crate::HistoryError;
 pub use inserter::{BLOCK, InsertProgress, Inserter};
 pub use server::{ClickHouseServer, Login};
 
-/// Why a server cannot be used, or a table not be inserted.
+/// Why a server cannot be used, or a table cannot be inserted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClickHouseError {
     #[error("{}: {problem}", path.display())]
     Authorities { path: PathBuf, problem: String },
-    /// The server does not answer, or not as ClickHouse.
+    /// The server does not answer, or does not answer like ClickHouse.
     #[error("{url}: {problem}")]
     Away { url: String, problem: String },
-    /// The server refuses whatever it is asked, until somebody changes something.
+    /// The server refuses every request until somebody changes something.
     #[error("{url}: {problem}")]
     Refused {
         url: String,
-        /// What it says, and what to do.
+        /// What the server said, and what to do.
         problem: String,
     },
-    /// The server does not take rows of a table, or not now.
+    /// The server does not take this table's rows, or not now.
     #[error("{url}, table {table}: {problem}")]
     Statement { url: String, table: String, problem: String },
-    /// It cannot be kept which epochs were inserted.
+    /// The record of inserted epochs cannot be read or written.
     #[error("{}: {source}", path.display())]
     Position { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -46,12 +46,12 @@ pub enum ClickHouseError {
 }
 
 impl ClickHouseError {
-    /// Whether it may work later, without anybody doing something about it.
+    /// Whether it may work later without anybody intervening.
     pub fn is_transient(&self) -> bool {
         matches!(self, ClickHouseError::Away { .. })
     }
 
-    /// Whether all tables have the same problem.
+    /// Whether it affects all tables.
     pub fn is_of_all(&self) -> bool {
         matches!(self, ClickHouseError::Away { .. } | ClickHouseError::Refused { .. })
     }

@@ -1,4 +1,4 @@
-//! Which epochs of a table were inserted: a file beside its data, which readers of Delta tables pass over.
+//! Which epochs of a table were inserted: a file beside its data, which Delta readers ignore.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,11 +14,11 @@ const FILE: &str = "_clickhouse.json";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// The number of the last epoch that it has whole.
+    /// The number of the last epoch that was inserted whole.
     number: Option<u64>,
     /// When the newest of those epochs was opened.
     opened: u64,
-    /// The epoch that it has the beginning of.
+    /// The epoch that was inserted in part.
     part: Option<PartialEpoch>,
 }
 
@@ -32,13 +32,13 @@ struct PartialEpoch {
 }
 
 impl Position {
-    /// Whether it has an epoch. Numbers begin anew in a table that has lost all of its epochs, and moments are shown twice by a
-    /// clock that is set back; not both at once.
+    /// Whether an epoch was inserted. Numbers start over in a table that has lost all its epochs, and moments repeat after a
+    /// clock was set back, but both do not happen at once.
     pub(super) fn contains_epoch(&self, kept: &KeptEpoch) -> bool {
         self.number.is_some_and(|number| kept.epoch.number <= number) && kept.epoch.opened <= self.opened
     }
 
-    /// How many rows of an epoch it has. `None`: of what the epoch was before, when fewer epochs were part of it.
+    /// How many rows of an epoch were inserted. `None`: those were of the epoch before others were merged in.
     pub(super) fn inserted_rows(&self, kept: &KeptEpoch) -> Option<u64> {
         match self.part.filter(|part| part.number == kept.epoch.number) {
             Some(part) => {
@@ -48,13 +48,12 @@ impl Position {
         }
     }
 
-    /// It has so many rows of an epoch.
     pub(super) fn set_inserted_rows(&mut self, kept: &KeptEpoch, inserted: u64) {
         let (number, opened) = (kept.epoch.number, kept.epoch.opened);
         self.part = Some(PartialEpoch { number, opened, rows: kept.rows, inserted });
     }
 
-    /// It has all of an epoch that it is to have.
+    /// Marks an epoch as finished: nothing more of it will be inserted.
     pub(super) fn has_whole(&mut self, kept: &KeptEpoch) {
         self.part = None;
         self.number = Some(kept.epoch.number);
@@ -62,7 +61,7 @@ impl Position {
     }
 }
 
-/// The positions of all servers that a table was inserted into, by their URLs and databases.
+/// A table's position for each server it was inserted into, by URL and database.
 pub(super) struct Positions {
     path: PathBuf,
     of: BTreeMap<String, Position>,

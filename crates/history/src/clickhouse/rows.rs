@@ -1,19 +1,19 @@
-//! Rows as ClickHouse takes them: its types of a layout's columns, and rows in its format `RowBinary` (numbers little-endian, strings behind
-//! their lengths, one cell behind the other).
+//! Rows as ClickHouse takes them: its types for a layout's columns, and rows in its format `RowBinary` (numbers little-endian, strings
+//! preceded by their lengths, cells back to back).
 
 use std::net::Ipv6Addr;
 
 use crate::epoch::HistoryEpoch;
 use crate::layout::{CellSource, Layout, text_range};
 
-/// The columns before those of the table: where a row is from, and when its epoch was.
+/// The columns before the table's own: where a row came from, and when its epoch was.
 const BEFORE: [(&str, &str); 3] = [
     ("collector", "LowCardinality(String)"),
     ("opened", "DateTime64(3, 'UTC')"),
     ("closed", "DateTime64(3, 'UTC')"),
 ];
 
-/// Where the number of the slot, list or key stands among all columns.
+/// The index of the column with the number of the slot, list or key.
 pub(super) const SLOT: usize = BEFORE.len() + crate::layout::SLOT;
 
 pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
@@ -38,12 +38,12 @@ pub(super) fn column_types(layout: &Layout) -> Vec<(&str, String)> {
 pub(super) fn epoch_cells(collector: &str, epoch: &HistoryEpoch) -> Vec<u8> {
     let mut cells = Vec::new();
     append_string(&mut cells, collector.as_bytes());
-    // A moment is a signed number of milliseconds.
+    // ClickHouse's moments are signed milliseconds.
     [epoch.opened, epoch.flipped_to].iter().for_each(|moment| cells.extend(moment.to_le_bytes()));
     cells
 }
 
-/// Puts the cells of the table's own columns behind others.
+/// Appends the cells of the table's own columns.
 pub(super) fn append_cells(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot: u64, element: &[u8]) {
     for column in &layout.columns {
         match &column.part {
@@ -61,13 +61,13 @@ pub(super) fn append_cells(row: &mut Vec<u8>, layout: &Layout, epoch: u64, slot:
                 append_string(row, Ipv6Addr::from(octets).to_canonical().to_string().as_bytes());
             }
             CellSource::Text(at) => append_string(row, &element[text_range(element, *at)]),
-            // Before those of the table.
+            // Already written, before the table's own columns.
             CellSource::Opened | CellSource::Closed => {}
         }
     }
 }
 
-/// A string behind its length (LEB128).
+/// A string preceded by its length (LEB128).
 fn append_string(row: &mut Vec<u8>, text: &[u8]) {
     let mut len = text.len();
     while len >= 0x80 {

@@ -1,4 +1,4 @@
-//! ClickHouse's HTTP interface, by the client that exporters use.
+//! ClickHouse's HTTP interface, through the HTTP client that the exporters use.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use ureq::http::HeaderValue;
 use super::{ClickHouseError, rows};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// Timeout of a part of a block that cannot be sent.
+/// How long a block may make no progress while being sent.
 const WRITE: Duration = Duration::from_secs(30);
-/// How long a block may take until it is inserted: with replicas, views and throttling, minutes.
+/// How long ClickHouse may take to insert a block: with replicas, views and throttling, minutes.
 const ANSWERED: Duration = Duration::from_secs(300);
-/// How long the check at the start takes at most.
+/// How long the check at the start may take.
 const START: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are read.
+/// Most bytes read of an answer.
 const ANSWER: u64 = 16 << 10;
-/// Blocks whose tokens a table that is made here remembers: of each collector, only the last one can be sent again.
+/// How many blocks' tokens a table created here remembers: only the last block of each collector can be sent again.
 const WINDOW: usize = 1000;
 
-/// What each statement is sent with, whatever the user's profile says: it is answered when it is over, and a block that is there
-/// already is not inserted again.
+/// Settings sent with each statement, whatever the user's profile says: answer only when the statement is finished, and do not
+/// insert a block twice.
 const SETTINGS: [(&str, &str); 3] =
     [("async_insert", "0"), ("insert_deduplicate", "1"), ("wait_end_of_query", "1")];
 
-/// ClickHouse's numbers of errors.
+/// ClickHouse's error numbers.
 const UNKNOWN_TABLE: u32 = 60;
 const UNKNOWN_DATABASE: u32 = 81;
 const UNKNOWN_SETTING: u32 = 115;
@@ -36,14 +36,14 @@ const NO_ACCESS: [u32; 6] = [192, 193, 194, 291, NO_PRIVILEGE, 516];
 
 pub type Login = (String, String);
 
-/// A database of a server, and whose rows it gets. Its `Debug` shows no password.
+/// A database of a server, and the collector whose rows it receives. Its `Debug` shows no password.
 pub struct ClickHouseServer {
     agent: Agent,
     url: String,
     database: String,
-    /// The values of the headers with user and password.
+    /// Header values with user and password.
     login: Option<[HeaderValue; 2]>,
-    /// What no message may repeat.
+    /// Secrets that no message may repeat.
     sent: SentSecrets,
     collector: String,
 }
@@ -55,11 +55,11 @@ impl std::fmt::Debug for ClickHouseServer {
 }
 
 impl ClickHouseServer {
-    /// A database by the URL of its server (`http://HOST:8123`). Rows carry the name of the collector. `ca` is a file of certificate
-    /// authorities (PEM). Makes no connection.
+    /// Opens a database by the URL of its server (`http://HOST:8123`). Rows carry the name of the collector. `ca` is a file of
+    /// certificate authorities (PEM). Makes no connection.
     ///
     /// # Errors
-    /// The file cannot be used; user or password have characters that no header has.
+    /// The file cannot be used; user or password contain characters that a header cannot carry.
     pub fn open(
         url: &str,
         database: &str,
@@ -102,7 +102,7 @@ impl ClickHouseServer {
         })
     }
 
-    /// Checks that it is a ClickHouse that knows deduplication tokens, takes the password and has the database.
+    /// Checks that the server is a ClickHouse that knows deduplication tokens, accepts the password and has the database.
     pub fn check_server(&self) -> Result<(), ClickHouseError> {
         let said = self
             .ask_within(Some(START), "SELECT 1", "check", &[])
@@ -116,7 +116,7 @@ impl ClickHouseServer {
         }
     }
 
-    /// Inserts a block of rows (`RowBinary`), unless one with this token is there. Makes the table if there is none: `true`.
+    /// Inserts a block of rows (`RowBinary`), unless one with this token is there. Returns whether it had to create the table.
     pub(super) fn insert_block(
         &self,
         table: &str,
@@ -141,7 +141,6 @@ impl ClickHouseServer {
         &self.collector
     }
 
-    /// What distinguishes it from other servers.
     pub(super) fn server_identity(&self) -> String {
         format!("{}{}", self.url, self.database)
     }
@@ -194,12 +193,12 @@ impl ClickHouseServer {
 enum StatementFailure {
     Away(String),
     Refused(String),
-    /// ClickHouse's number, and its words.
+    /// ClickHouse's error number and message.
     Code(u32, String),
 }
 
 impl StatementFailure {
-    /// What it means for a table; none for whatever is asked.
+    /// The error for a table; with an empty name, for requests about no table.
     fn into_error(self, table: &str, server: &ClickHouseServer) -> ClickHouseError {
         let url = server.url.clone();
         match self {
@@ -212,7 +211,7 @@ impl StatementFailure {
             StatementFailure::Code(UNKNOWN_SETTING, words) => server.refused_error(format!(
                 "it has no deduplication tokens: ClickHouse 22.2 or newer is needed ({words})"
             )),
-            // For other tables, the user may have it.
+            // The user may have the privilege for other tables.
             StatementFailure::Code(NO_PRIVILEGE, words) if !table.is_empty() => ClickHouseError::Statement {
                 url,
                 table: table.to_owned(),
@@ -229,10 +228,10 @@ impl StatementFailure {
     }
 }
 
-/// The statement that makes a table. Each block is in one partition, as its epoch was opened on one day.
+/// The statement that creates a table. Each block falls into one partition, as its epoch was opened on one day.
 fn create_statement(table: &str, columns: &[(&str, String)]) -> String {
     let all: Vec<String> = columns.iter().map(|(name, of)| format!("{} {of}", quote_name(name))).collect();
-    // What is looked for is a slot, a list or a key over time.
+    // Queries look for a slot, a list or a key over time.
     let (slot, _) = &columns[rows::SLOT];
     format!(
         "CREATE TABLE IF NOT EXISTS {} ({}) ENGINE = MergeTree PARTITION BY toDate(opened) ORDER BY ({}, opened) \
@@ -247,7 +246,7 @@ fn quote_name(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
 }
 
-/// The number of an error in ClickHouse's words: `Code: 60. DB::Exception: …`.
+/// The error number in ClickHouse's message: `Code: 60. DB::Exception: …`.
 fn parse_error_code(said: &str) -> Option<u32> {
     let rest = said.trim_start().strip_prefix("Code: ")?;
     rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()

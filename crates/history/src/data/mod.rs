@@ -13,5 +13,5 @@ pub(crate) use scan::{Scan, have_same_rows};
 pub(crate) use tail::FileTail;
 pub(crate) use write::{DataWriter, RowMoments, moment_cell};
 
-/// Rows of a batch in which files are scanned.
+/// Rows read per batch when a file is scanned.
 pub(crate) const BATCH: usize = 8192;

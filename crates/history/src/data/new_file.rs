@@ -1,4 +1,4 @@
-//! A data file on its way to the disk.
+//! A data file on its way to disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ pub(crate) struct NewFile {
     writer: DataWriter<File>,
 }
 
-/// One that is written, still under its temporary name.
+/// A finished file, still under its temporary name.
 pub(crate) struct ClosedFile {
     file: Temporary,
     pub(crate) summary: DataFileSummary,
@@ -29,7 +29,7 @@ pub(crate) struct ClosedFile {
 pub(crate) struct DataFileSummary {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// The smallest and the largest slot, if it has a row.
+    /// The smallest and the largest slot; `None` without rows.
     pub(crate) slots: Option<(u64, u64)>,
     pub(crate) tail: FileTail,
 }
@@ -49,7 +49,7 @@ impl NewFile {
         Ok(NewFile { file, writer })
     }
 
-    /// Puts in a row: they come in the order of the layout.
+    /// Appends a row; rows must come in the order of the layout.
     #[inline]
     pub(crate) fn append_row(&mut self, epoch: u64, slot: u64, element: &[u8]) -> Result<(), HistoryError> {
         let put = self.writer.append_row(epoch.cast_signed(), slot.cast_signed(), element);
@@ -60,7 +60,7 @@ impl NewFile {
         self.writer.row_summary().count
     }
 
-    /// Writes the rest, with these moments (milliseconds since 1970) where they were not known.
+    /// Writes the rest, and fills in these moments (milliseconds since 1970) where they were left open.
     pub(crate) fn close(self, moments: [u64; 2]) -> Result<ClosedFile, HistoryError> {
         let NewFile { file, writer } = self;
         let rows = writer.row_summary();
@@ -78,7 +78,7 @@ impl NewFile {
 }
 
 impl ClosedFile {
-    /// Has it on disk under its name. The file is removed again unless [`Temporary::persist_file`] keeps it.
+    /// Syncs the file and gives it its name. It is removed again without [`Temporary::persist_file`].
     pub(crate) fn rename_to(mut self, name: &str) -> Result<(Temporary, DataFileSummary), HistoryError> {
         self.file.rename_to(&self.file.file_path().with_file_name(name))?;
         Ok((self.file, self.summary))

@@ -1,5 +1,5 @@
-//! A file as Parquet's readers want it, read at offsets: several threads look into it at a time. The library's own
-//! implementation for files shares their position between threads.
+//! A file for the Parquet reader, read at offsets so that several threads can use it at once. The library's own
+//! implementation for files shares the position between threads.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// A file of a length that does not change.
+/// A file whose length does not change.
 pub(crate) struct Pread {
     file: Arc<File>,
     len: u64,
@@ -28,7 +28,7 @@ impl Length for Pread {
     }
 }
 
-/// The bytes of a file from a position on.
+/// The bytes of a file from an offset on.
 pub(crate) struct From {
     file: Arc<File>,
     at: u64,
@@ -50,7 +50,7 @@ impl ChunkReader for Pread {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        // A damaged index names any length: nothing is reserved for what the file cannot have.
+        // A damaged index may claim any length: nothing is reserved beyond the end of the file.
         if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
             return Err(ParquetError::EOF(format!("{length} bytes at {start} of a file of {}", self.len)));
         }

@@ -28,10 +28,10 @@ pub(crate) struct DataFile {
     spans: Vec<(i64, i64)>,
 }
 
-/// Epochs that are asked for, by number, each with the number of its first element in the answer.
+/// The epochs asked for, by number, each with the index of its first element in the answer.
 pub(crate) type Epochs = BTreeMap<i64, usize>;
 
-/// A slot that is looked for, and which element of an epoch's is its.
+/// A slot to look up, and the index of its element among an epoch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WantedSlot {
     pub(crate) slot: i64,
@@ -72,7 +72,6 @@ impl DataFile {
         Ok(DataFile { path: path.to_owned(), reader: Arc::new(reader), meta, layout, spans })
     }
 
-    /// Bytes that it takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.meta.memory_size()
     }
@@ -94,7 +93,7 @@ impl DataFile {
         self.meta.row_group(group).num_rows() as usize
     }
 
-    /// A reader of one column of a row group, from its first row on.
+    /// A reader of one column of a row group, starting at its first row.
     pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader> {
         let chunk = self.meta.row_group(group).column(column);
         let index = self.meta.page_index_for_row_group(group);
@@ -104,8 +103,8 @@ impl DataFile {
         Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
     }
 
-    /// Writes the elements of slots into `out`, where their rows are of one of these epochs; others are left as they are. An epoch has the
-    /// number of its first element; `wanted` is sorted and has no slot twice. `several`: the file has more than one epoch.
+    /// Writes the elements of slots into `out` for rows of one of these epochs, and leaves the rest as it is. `wanted` is sorted, without
+    /// duplicate slots. `several`: the file has more than one epoch.
     pub(crate) fn look_up_slots(
         &self,
         epochs: &Epochs,
@@ -147,7 +146,7 @@ impl DataFile {
         Ok(())
     }
 
-    /// The rows of a row group that are wanted, ascending, each with its place in the answer.
+    /// The wanted rows of a row group, ascending, each with its place in the answer.
     fn find_wanted_rows(
         &self,
         group: usize,
@@ -162,7 +161,7 @@ impl DataFile {
         let mut page = 0;
         for wanted in wanted {
             page += pages[page..].partition_point(|page| page.last < wanted.slot);
-            // In a file of several epochs a slot's rows may end on a later page.
+            // In a file of several epochs, a slot's rows may continue on the next page.
             for page in pages[page..].iter().take_while(|page| page.first <= wanted.slot) {
                 let in_page = slots.read_range(page.row, page.rows)?;
                 let from = in_page.partition_point(|slot| *slot < wanted.slot);
@@ -184,7 +183,7 @@ impl DataFile {
         Ok(found)
     }
 
-    /// The pages of a row group's slots; the whole of it as one page if it has no index.
+    /// The pages of a row group's slot column; without an index, a single page for all of it.
     fn slot_pages(&self, group: usize) -> Vec<SlotPage> {
         let rows = self.row_group_len(group);
         let index = self.meta.page_index_for_row_group(group);
@@ -214,15 +213,15 @@ impl DataFile {
 struct SlotPage {
     first: i64,
     last: i64,
-    /// Its first row in the row group.
+    /// The index of its first row in the row group.
     row: usize,
     rows: usize,
 }
 
-/// A column of longs that is read forwards in ranges; the last one is kept.
+/// A column of longs, read forwards in ranges; the last range is kept.
 struct Numbers {
     reader: ColumnReaderImpl<Int64Type>,
-    /// The row behind the last that was read.
+    /// The row after the last one read.
     at: usize,
     kept: Vec<i64>,
 }
@@ -247,7 +246,7 @@ impl Numbers {
     }
 }
 
-/// A column that is read forwards, into the bytes of elements.
+/// A column, read forwards into the bytes of elements.
 pub(crate) struct Cells<'a> {
     column: &'a LayoutColumn,
     reader: Typed,
@@ -291,7 +290,7 @@ impl<'a> Cells<'a> {
         if skipped == skip { Ok(()) } else { Err(missing_rows_error()) }
     }
 
-    /// Reads the cells of the next rows; row number n of them belongs to element number `place(n)` of `out`.
+    /// Reads the cells of the next rows; row n of them goes into element `place(n)` of `out`.
     pub(crate) fn read(
         &mut self,
         rows: usize,
@@ -362,7 +361,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Reads the cells of the next rows, and nothing else stays in `values`.
+/// Reads the cells of the next rows into `values`, replacing what was there.
 pub(crate) fn next_rows<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -372,7 +371,7 @@ pub(crate) fn next_rows<T: DataType>(
     if reader.read_records(rows, None, None, values)?.0 == rows { Ok(()) } else { Err(missing_rows_error()) }
 }
 
-/// The least and the greatest number in a column of a row group; `None` without statistics.
+/// The least and greatest number in a column of a row group; `None` without statistics.
 fn column_range(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(i64, i64)> {
     match meta.row_group(group).column(column).statistics() {
         Some(Statistics::Int64(of)) => Some((*of.min_opt()?, *of.max_opt()?)),
@@ -380,7 +379,7 @@ fn column_range(meta: &ParquetMetaData, group: usize, column: usize) -> Option<(
     }
 }
 
-/// The bytes of an address that is a text.
+/// The bytes of an address given as text.
 fn parse_address(text: &[u8]) -> Option<[u8; 16]> {
     Some(match std::str::from_utf8(text).ok()?.parse().ok()? {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -388,7 +387,7 @@ fn parse_address(text: &[u8]) -> Option<[u8; 16]> {
     })
 }
 
-/// The index knows of more rows than there are.
+/// The index claims more rows than there are.
 fn missing_rows_error() -> ParquetError {
     ParquetError::EOF("a column has fewer rows than its row group".to_owned())
 }

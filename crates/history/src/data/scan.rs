@@ -1,4 +1,4 @@
-//! All rows of a file, in their order.
+//! All rows of a file, in file order.
 
 use parquet::column::reader::ColumnReader;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
@@ -12,10 +12,10 @@ use crate::layout::{EPOCH, SLOT};
 
 pub(crate) struct Scan<'a> {
     file: &'a DataFile,
-    /// Row groups without rows of this epoch are passed over.
+    /// Row groups without rows of this epoch are skipped.
     of: Option<i64>,
     group: usize,
-    /// Rows of the group that have not been read.
+    /// Unread rows of the group.
     left: usize,
     readers: Option<Readers<'a>>,
     pub(crate) epochs: Vec<i64>,
@@ -29,7 +29,7 @@ struct Readers<'a> {
     cells: Vec<Cells<'a>>,
 }
 
-/// Whether two files have the same rows in the same order, whichever their epochs are.
+/// Whether two files have the same rows in the same order, whatever their epochs.
 pub(crate) fn have_same_rows(one: &DataFile, other: &DataFile) -> Result<bool, HistoryError> {
     let (mut one, mut other) = (Scan::new(one), Scan::new(other));
     loop {
@@ -46,7 +46,7 @@ impl<'a> Scan<'a> {
         Scan { file, of: None, group: 0, left: 0, readers: None, epochs, slots, elements }
     }
 
-    /// All rows of one epoch, among others.
+    /// Scans only the row groups that may have rows of this epoch; they may have rows of others, too.
     pub(crate) fn for_epoch(file: &'a DataFile, epoch: i64) -> Scan<'a> {
         Scan { of: Some(epoch), ..Scan::new(file) }
     }

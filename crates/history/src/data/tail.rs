@@ -1,5 +1,5 @@
-//! The end of a Parquet file: all that says where its rows are. Parquet's library panics on some damage there, and none of it has a
-//! checksum; so the log has one.
+//! The end of a Parquet file, which says where its rows are. The Parquet library panics on some damage there, and the format has no
+//! checksum for it, so the log has one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ pub(crate) struct FileTail {
 }
 
 impl FileTail {
-    /// The end of this file from a position on.
+    /// Reads the end of a file from an offset on.
     pub(crate) fn read_from(file: &File, path: &Path, at: u64) -> Result<FileTail, HistoryError> {
         let len = file.metadata().map_err(HistoryError::io_error("read", path))?.len();
         let mut bytes = vec![0; len.saturating_sub(at) as usize];

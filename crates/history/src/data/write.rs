@@ -1,4 +1,4 @@
-//! Writing one Parquet file, its rows in the order of the layout.
+//! Writes one Parquet file, with its rows in the order of the layout.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,44 +17,43 @@ use parquet::schema::types::ColumnPath;
 use super::BATCH;
 use crate::layout::{CellSource, EPOCH, Layout, Order, SLOT, text_range};
 
-/// Rows of a row group: they are held in memory until it is full.
+/// Rows in a row group, which is held in memory until it is full.
 const GROUP: usize = 1 << 18;
-/// Rows of a page: what a lookup decodes of each column.
+/// Rows in a page: a lookup decodes this many of each column.
 const PAGE: usize = 4096;
-/// The same of entries of lists, which nobody looks up.
+/// Rows in a page of list entries, which nobody looks up.
 const ENTRY_PAGE: usize = 16_384;
 
 /// When the epochs of a file began, and when the last of their writers had moved away.
 #[derive(Debug)]
 pub(crate) enum RowMoments {
-    /// The file has one epoch, which is not over: [`WrittenData::moments`] says where its moments are to be written.
+    /// The file has one epoch, which is not over yet: [`WrittenData::moments`] says where to fill in its moments.
     Later,
-    /// Of each epoch, by number, in milliseconds since 1970.
+    /// By epoch number, in milliseconds since 1970.
     Known(BTreeMap<i64, [u64; 2]>),
 }
 
-/// Where things are in a file.
 #[derive(Debug)]
 pub(crate) struct WrittenData {
-    /// Where its index begins, behind the last rows.
+    /// The offset of its index, after the last rows.
     pub(crate) index: u64,
-    /// For each row group the places of its two moments, if they were not known: eight bytes each.
+    /// For each row group the offsets of its two moments, eight bytes each, if they are still to be filled in.
     pub(crate) moments: Vec<[u64; 2]>,
 }
 
-/// A moment as files have it: microseconds.
+/// A moment as it is stored: in microseconds.
 pub(crate) fn moment_cell(milliseconds: u64) -> i64 {
     i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1000)
 }
 
-/// A file that is being written. Rows come in the order of the layout.
+/// A file that is being written. Rows must come in the order of the layout.
 pub(crate) struct DataWriter<W: Write + Send> {
     layout: Arc<Layout>,
     moments: RowMoments,
     file: SerializedFileWriter<W>,
     epochs: Vec<i64>,
     slots: Vec<i64>,
-    /// The elements of the rows, one behind the other.
+    /// The elements of the rows, back to back.
     elements: Vec<u8>,
     written: RowSummary,
 }
@@ -62,7 +61,7 @@ pub(crate) struct DataWriter<W: Write + Send> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowSummary {
     pub(crate) count: u64,
-    /// The smallest and the largest slot, if there is a row.
+    /// The smallest and the largest slot; `None` without rows.
     pub(crate) slots: Option<(i64, i64)>,
 }
 
@@ -98,7 +97,7 @@ impl<W: Write + Send> DataWriter<W> {
         RowSummary { count: self.written.count + self.slots.len() as u64, slots }
     }
 
-    /// Writes the rows that are held as a row group.
+    /// Writes the rows held in memory as a row group.
     fn flush(&mut self) -> Result<()> {
         let mut group = self.file.next_row_group()?;
         let elements = Bytes::from(std::mem::take(&mut self.elements));
@@ -146,13 +145,13 @@ impl<W: Write + Send> DataWriter<W> {
         self.written = self.row_summary();
         self.epochs.clear();
         self.slots.clear();
-        // Nobody else has a part of it: the same memory takes the next rows.
+        // Nobody else holds a part of it, so the memory is reused for the next rows.
         self.elements = elements.into();
         self.elements.clear();
         Ok(())
     }
 
-    /// Ends the file: what is left to do is to fill in moments, and to have it on disk.
+    /// Ends the file. The caller still has to fill in moments and sync it.
     pub(crate) fn finish(mut self) -> Result<WrittenData> {
         if !self.slots.is_empty() {
             self.flush()?;
@@ -165,7 +164,7 @@ impl<W: Write + Send> DataWriter<W> {
             for group in meta.row_groups() {
                 let of_moments = self.layout.columns.iter().zip(group.columns());
                 let places = of_moments.filter(|(column, _)| column.is_moment()).map(|(_, chunk)| {
-                    // All rows have the one value of the dictionary, whose page ends where those of the rows begin.
+                    // The dictionary has a single value, just before the page of the rows begins.
                     let value = chunk.dictionary_page_offset().map(|_| chunk.data_page_offset() - 8);
                     value.and_then(|value| u64::try_from(value).ok())
                 });
@@ -214,7 +213,7 @@ fn read_be16(elements: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([elements[at], elements[at + 1]])
 }
 
-/// Writes a column of rows of `len` bytes; `of` gives the value of the row that begins at a place.
+/// Writes a column of rows of `len` bytes; `of` returns the value of the row at an offset.
 fn write_column<T: DataType>(
     writer: &mut SerializedColumnWriter,
     end: usize,
@@ -246,8 +245,8 @@ fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> W
         .set_max_row_group_row_count(Some(GROUP))
         .set_data_page_row_count_limit(page)
         .set_write_batch_size(PAGE)
-        // They make files of a few switches' numbers 7 % smaller, and writing half as slow again; and each lookup reads them.
-        // Of flow records they save a third at no cost (docs/decisions/history.md), and no lookup reads those.
+        // Dictionaries make files of a few switches' numbers 7 % smaller but writing 50 % slower, and each lookup reads
+        // them. Flow records, which no lookup reads, shrink by a third at no cost (docs/decisions/history.md).
         .set_dictionary_enabled(false);
     for (number, column) in layout.columns.iter().enumerate() {
         let path = ColumnPath::from(column.name.as_str());
@@ -256,7 +255,7 @@ fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> W
                 .set_column_dictionary_enabled(path.clone(), true)
                 .set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
             if matches!(moments, RowMoments::Later) {
-                // Its bytes are written over.
+                // Its bytes are overwritten later.
                 properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
             }
             continue;
@@ -266,7 +265,7 @@ fn properties(layout: &Layout, about: (&str, String), moments: &RowMoments) -> W
             Physical::BYTE_ARRAY => Encoding::PLAIN,
             _ => Encoding::DELTA_BINARY_PACKED,
         };
-        // The smallest and the largest of hashes and of values help nobody.
+        // Ranges of hashes and of values help nobody.
         let statistics =
             if layout.has_range(number) { EnabledStatistics::Page } else { EnabledStatistics::None };
         properties = properties

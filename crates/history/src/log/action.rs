@@ -1,4 +1,4 @@
-//! Lines of a commit: the actions of the Delta protocol that this library writes, and understands of what others write
+//! Lines of a commit: the Delta actions that this library writes, and those by other writers that it understands
 //! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md>).
 
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use crate::data::{DataFileSummary, FileTail};
 use crate::epoch::KeptEpoch;
 use crate::layout::{EPOCH, Layout, LayoutColumn, SLOT};
 
-/// What the store's description is called in the table's configuration, and in the metadata of its Parquet files.
+/// The key of the store's description in the table's configuration, and in the metadata of its Parquet files.
 pub(crate) const STORE: &str = "dta.store";
-/// What the epochs of a file are called among the tags of its `add`.
+/// The tag of an `add` that lists the epochs of the file.
 const EPOCHS: &str = "dta.epochs";
-/// What the checksum of a file's end is called there.
+/// The tag with the checksum of the file's end.
 const TAIL: &str = "dta.tail";
 
-/// What a reader has to know.
+/// The protocol versions that a reader and a writer must support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Protocol {
@@ -27,7 +27,7 @@ pub(crate) struct Protocol {
     pub(crate) min_writer_version: u32,
 }
 
-/// What every reader since Delta 0.1 knows.
+/// Supported by every reader since Delta 0.1.
 pub(crate) const PROTOCOL: Protocol = Protocol { min_reader_version: 1, min_writer_version: 2 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl MetaData {
         }
     }
 
-    /// The store's description; `None` in a table of somebody else.
+    /// The store's description; `None` in somebody else's table.
     pub(crate) fn store_spec(&self) -> Option<StoreSpec> {
         serde_json::from_str(self.configuration.get(STORE)?).ok()
     }
@@ -73,7 +73,6 @@ pub(crate) fn describe_store(spec: &StoreSpec) -> String {
     serde_json::to_string(spec).expect("names and numbers")
 }
 
-/// A data file of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Add {
@@ -123,7 +122,7 @@ impl Add {
         }
     }
 
-    /// The same file with other epochs: it has no rows that it had not before.
+    /// The same file with other epochs, but no new rows.
     pub(crate) fn with_epochs(&self, epochs: &[Arc<KeptEpoch>]) -> Add {
         let epochs: Vec<&KeptEpoch> = epochs.iter().map(Arc::as_ref).collect();
         let text = serde_json::to_string(&epochs).expect("names and numbers");
@@ -132,13 +131,13 @@ impl Add {
         add
     }
 
-    /// The epochs in the file; the error says why that is not known.
+    /// The epochs in the file, or why they are unknown.
     pub(crate) fn file_epochs(&self) -> Result<Vec<KeptEpoch>, String> {
         let text = self.tag_value(EPOCHS).ok_or_else(|| format!("no {EPOCHS}"))?;
         serde_json::from_str(text).map_err(|error| format!("{EPOCHS}: {error}"))
     }
 
-    /// What the end of the file must be, if that is known.
+    /// What the end of the file must be, if known.
     pub(crate) fn expected_tail(&self) -> Option<FileTail> {
         serde_json::from_str(self.tag_value(TAIL)?).ok()
     }
@@ -148,7 +147,7 @@ impl Add {
     }
 }
 
-/// A data file that is one no longer.
+/// A data file that is no longer in the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Remove {
@@ -169,7 +168,7 @@ pub(crate) enum LogAction {
 }
 
 impl LogAction {
-    /// Who did what, and when: for people.
+    /// Who did what, and when: for people to read.
     pub(crate) fn commit_info(operation: &str, parameters: Value, now: u64) -> LogAction {
         LogAction::CommitInfo(json!({
             "timestamp": now,
@@ -179,12 +178,12 @@ impl LogAction {
         }))
     }
 
-    /// Reads a line. `None`: an action that says nothing about which files there are.
+    /// Parses a line. `None`: an action that does not change which files there are.
     pub(crate) fn read(line: &str) -> Result<Option<LogAction>, serde_json::Error> {
         LogAction::from_json(serde_json::from_str(line)?)
     }
 
-    /// The same of a line that is read already.
+    /// As [`LogAction::read`], of a line already parsed as JSON.
     pub(crate) fn from_json(line: Value) -> Result<Option<LogAction>, serde_json::Error> {
         let known = ["protocol", "metaData", "add", "remove"];
         match &line {

@@ -1,5 +1,5 @@
-//! A checkpoint: what all commits up to a version say, as one Parquet file with a row for each action
-//! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints>). Readers begin there, so that older commits can go.
+//! A checkpoint: the outcome of all commits up to a version, as one Parquet file with a row for each action
+//! (<https://github.com/delta-io/delta/blob/master/PROTOCOL.md#checkpoints>). Readers start there, so older commits can be removed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use crate::HistoryError;
 use crate::data::pread::Pread;
 use crate::temporary::Temporary;
 
-/// A checkpoint is made with every so many commits.
+/// A checkpoint is written every 100 commits.
 pub(crate) const EVERY: u64 = 100;
-/// For how long commits stay that a checkpoint has, for whoever is reading them.
+/// How long commits stay once a checkpoint covers them, for readers still using them.
 pub(crate) const STAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long a checkpoint says that a file was removed (milliseconds): longer than it stays.
+/// How long a checkpoint mentions that a file was removed (milliseconds): longer than the file stays.
 const REMOVED: u64 = 60 * 60 * 1000;
-/// Says where the newest checkpoint is.
+/// Names the newest checkpoint.
 pub(crate) const LAST: &str = "_last_checkpoint";
 
 const SCHEMA: &str = "
@@ -70,7 +70,7 @@ pub(crate) fn checkpoint_name(version: u64) -> String {
     format!("{version:020}.checkpoint.parquet")
 }
 
-/// The version whose checkpoint this is, by the name of the file.
+/// The version of a checkpoint, from the name of its file.
 pub(crate) fn version_of_checkpoint(name: &str) -> Option<u64> {
     version_of(&format!("{}.json", name.strip_suffix(".checkpoint.parquet")?))
 }
@@ -79,12 +79,12 @@ pub(crate) fn newest_version(table: &Path) -> Option<u64> {
     said_last(&std::fs::read(table.join(FOLDER).join(LAST)).ok()?)
 }
 
-/// The version of the newest checkpoint, by the text of [`LAST`].
+/// The version of the newest checkpoint, from the text of [`LAST`].
 pub(crate) fn said_last(text: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Value>(text).ok()?.get("version")?.as_u64()
 }
 
-/// What the log says, as the bytes of a checkpoint of a version, and the text of [`LAST`] that names it.
+/// The state of the log as the bytes of a checkpoint of a version, and the text of [`LAST`] that names it.
 #[cfg(feature = "s3")]
 pub(crate) fn encode_checkpoint(state: &LogState, version: u64, now: u64) -> Result<(Vec<u8>, Vec<u8>)> {
     let (actions, mut bytes) = (state_actions(state, now), Vec::new());
@@ -96,10 +96,10 @@ fn encode_pointer(version: u64, size: usize) -> Vec<u8> {
     json!({ "version": version, "size": size }).to_string().into_bytes()
 }
 
-/// Writes what the log says into a checkpoint, and removes commits and checkpoints before it that are a day old.
+/// Writes the state of the log as a checkpoint, and removes older commits and checkpoints after a day.
 ///
 /// # Errors
-/// The system refuses: the log is as it was.
+/// The system refuses: the log is unchanged.
 pub(crate) fn write_checkpoint(table: &Path, state: &LogState, now: u64) -> Result<(), HistoryError> {
     let Some(version) = state.next.checked_sub(1) else { return Ok(()) };
     let actions = state_actions(state, now);
@@ -130,7 +130,7 @@ fn trim_log(folder: &Path, version: u64) -> Result<(), HistoryError> {
     Ok(())
 }
 
-/// The actions that say the same as the log, as they stand in commits.
+/// The actions that reproduce the log's state, as they would stand in commits.
 fn state_actions(state: &LogState, now: u64) -> Vec<Value> {
     let action = |action: LogAction| serde_json::to_value(action).expect("names and numbers");
     let about = state
@@ -140,7 +140,7 @@ fn state_actions(state: &LogState, now: u64) -> Vec<Value> {
         .chain(state.meta.clone().map(LogAction::MetaData));
     let adds = state.files.values().map(|entry| {
         let mut add = entry.add.clone();
-        // Nothing is new in a checkpoint.
+        // A checkpoint brings nothing new.
         add.data_change = false;
         LogAction::Add(add)
     });
@@ -151,8 +151,6 @@ fn state_actions(state: &LogState, now: u64) -> Vec<Value> {
     about.chain(adds).chain(removes).map(action).collect()
 }
 
-/// Reads a checkpoint.
-///
 /// # Errors
 /// It cannot be read, or is damaged.
 pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<LogAction>, String> {
@@ -160,8 +158,6 @@ pub(crate) fn read(table: &Path, version: u64) -> Result<Vec<LogAction>, String>
     read_from(file.map_err(|error| error.to_string())?)
 }
 
-/// Reads the bytes of a checkpoint.
-///
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_from(file: impl ChunkReader + 'static) -> Result<Vec<LogAction>, String> {
@@ -182,7 +178,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A column on its way into the file, with its levels.
+/// A column being written, with its levels.
 enum Cells {
     Booleans(Vec<bool>),
     Integers(Vec<i32>),
@@ -252,7 +248,7 @@ impl Leaf {
     }
 }
 
-/// Puts a value (`None`: there is none) into the columns of a node of the schema, which are the first of these. Gives their number.
+/// Appends a value (`None` if absent) to the columns of a schema node, which come first in `columns`. Returns how many there are.
 fn shred_value(
     node: &Type,
     value: Option<&Value>,
@@ -290,7 +286,7 @@ fn shred_value(
     Ok(at)
 }
 
-/// The entries of a map or list, as the groups that repeat in Parquet.
+/// The entries of a map or list, as Parquet's repeated groups.
 fn group_entries(value: Option<&Value>) -> Vec<Value> {
     match value {
         Some(Value::Object(map)) => {
@@ -301,7 +297,7 @@ fn group_entries(value: Option<&Value>) -> Vec<Value> {
     }
 }
 
-/// Whether the commits before the newest checkpoint are needed no longer by a reader of `next`.
+/// Whether a checkpoint has replaced the commits that a reader at `next` needs.
 pub(crate) fn is_behind(table: &Path, next: u64) -> bool {
     newest_version(table).is_some_and(|last| last >= next) && !commit_path(table, next).exists()
 }

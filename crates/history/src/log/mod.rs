@@ -1,4 +1,4 @@
-//! The log of a Delta table: what is written in it, and how it is read and extended.
+//! The log of a Delta table: what is in it, and how it is read and extended.
 
 pub(crate) mod action;
 pub(crate) mod checkpoint;
@@ -14,7 +14,7 @@ use dta_files::own_file;
 use crate::HistoryError;
 use crate::temporary::Temporary;
 
-/// The folder of the log in a table's folder.
+/// The log's folder in a table's folder.
 pub(crate) const FOLDER: &str = "_delta_log";
 
 pub(crate) fn commit_path(table: &Path, version: u64) -> PathBuf {
@@ -25,14 +25,14 @@ pub(crate) fn commit_name(version: u64) -> String {
     format!("{version:020}.json")
 }
 
-/// The version whose commit this is, by the name of the file.
+/// The version of a commit, from the name of its file.
 pub(crate) fn version_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".json")?;
     (digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// The text of a commit, on disk under a temporary name. A commit is one new file, under a name that nobody else may take: made
-/// under another name, then linked.
+/// The text of a commit, on disk under a temporary name. It becomes a commit by being linked to a name that can be taken only
+/// once.
 pub(crate) struct PreparedCommit(Temporary);
 
 impl PreparedCommit {
@@ -43,7 +43,7 @@ impl PreparedCommit {
         Ok(PreparedCommit(temporary))
     }
 
-    /// Makes it the commit of this version. `false`: there is one already.
+    /// Makes it the commit of this version. `false`: that version already exists.
     pub(crate) fn take(&self, table: &Path, version: u64) -> Result<bool, HistoryError> {
         let path = commit_path(table, version);
         match std::fs::hard_link(self.0.file_path(), &path) {

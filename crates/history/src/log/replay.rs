@@ -1,4 +1,4 @@
-//! What the log says: files that were added and not removed since, and the epochs in them.
+//! What the log says: which files are in the table, and their epochs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,11 +14,11 @@ use crate::epoch::KeptEpoch;
 #[derive(Debug)]
 pub(crate) struct LoggedFile {
     pub(crate) add: Add,
-    /// Its epochs, ascending by number; none if that is not known.
+    /// Its epochs, ascending by number; empty if unknown.
     pub(crate) epochs: Vec<Arc<KeptEpoch>>,
 }
 
-/// What the commits up to a version say.
+/// The outcome of all commits up to a version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogState {
     /// The version of the next commit.
@@ -26,19 +26,19 @@ pub(crate) struct LogState {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) meta: Option<MetaData>,
     pub(crate) files: BTreeMap<String, Arc<LoggedFile>>,
-    /// Removed, and when (milliseconds since 1970); whether they are still there is not said.
+    /// Removed files, and when (milliseconds since 1970); they may still be on disk.
     pub(crate) removed: BTreeMap<String, u64>,
-    /// By number, the epoch and its file.
+    /// The epoch and its file, by epoch number.
     pub(crate) epochs: BTreeMap<u64, (Arc<KeptEpoch>, Arc<LoggedFile>)>,
-    /// Those of them that the file beside the newest commit names, and no commit; and how much of that file was read.
+    /// Epochs that only the file beside the newest commit names, and how much of that file was read.
     pub(crate) unchanged: BTreeSet<u64>,
     pub(crate) unchanged_len: u64,
-    /// What is wrong with the log, a sentence each.
+    /// What is wrong with the log, one sentence each.
     pub(crate) damage: Vec<String>,
 }
 
 impl LogState {
-    /// Reads a whole log. Commits that are missing or damaged are named, the others are read.
+    /// Reads a whole log. Missing or damaged commits are recorded in `damage`; the others are read.
     ///
     /// # Errors
     /// There is no log, or it cannot be read.
@@ -81,14 +81,14 @@ impl LogState {
         Ok(state)
     }
 
-    /// Reads the commits that have come since.
+    /// Reads the commits added since.
     pub(crate) fn read_new_commits(&mut self, table: &Path) -> Result<(), HistoryError> {
         loop {
             while self.read_next(table)? {}
             if checkpoint::is_behind(table, self.next) {
                 *self = LogState::read(table)?;
             }
-            // The commit after this one may have come before its file was looked for.
+            // The next commit may have been added before this one's file was looked for.
             if self.read_unchanged_epochs(table)? || !commit_path(table, self.next).exists() {
                 return Ok(());
             }
@@ -101,7 +101,7 @@ impl LogState {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            // One file that cannot be read is damage. Without its folder, there would be no end of them.
+            // An unreadable file is damage. With the whole folder gone, this would never end.
             Err(error) if path.is_file() => {
                 self.damage.push(format!("{} cannot be read: {error}", path.display()));
                 Vec::new()
@@ -112,7 +112,7 @@ impl LogState {
         Ok(true)
     }
 
-    /// Takes the text of the next commit. `path` is for messages.
+    /// Applies the text of the next commit. `path` is for messages.
     pub(crate) fn read_commit(&mut self, text: &[u8], path: &Path) {
         for (number, line) in
             text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
@@ -131,7 +131,7 @@ impl LogState {
         self.unchanged_len = 0;
     }
 
-    /// Takes the actions of a checkpoint, in place of all commits up to its version.
+    /// Applies the actions of a checkpoint, in place of all commits up to its version.
     pub(crate) fn read_checkpoint(&mut self, actions: Vec<LogAction>, version: u64, path: &Path) {
         actions.into_iter().for_each(|action| self.apply_action(Some(action), path));
         self.next = version + 1;
@@ -168,7 +168,7 @@ impl LogState {
         }
     }
 
-    /// Takes a file in, or what is known of it now.
+    /// Adds a file, or updates what is known of it.
     pub(crate) fn add_file(&mut self, file: LoggedFile) {
         let file = Arc::new(file);
         for kept in &file.epochs {

@@ -1,5 +1,5 @@
-//! Epochs in which nothing changed. They need no file, for that of an epoch before them has their rows, if there are any. The next commit
-//! names them among the epochs of that file; until then they are lines of a file of their own beside the newest commit.
+//! Epochs in which nothing changed. They need no file, because an earlier epoch's file has their rows, if any. The next commit lists them
+//! among that file's epochs; until then they are lines in a file of their own beside the newest commit.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -19,24 +19,24 @@ use crate::temporary::MODE;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UnchangedEpoch {
-    /// An epoch of the file whose epoch it is to be.
+    /// An epoch in the file that this one joins.
     pub(crate) beside: u64,
     #[serde(flatten)]
     pub(crate) kept: KeptEpoch,
 }
 
-/// The file of those since the commit of a version. Readers of Delta logs pass over its name.
+/// The file of unchanged epochs since the commit of a version. Delta readers ignore its name.
 pub(crate) fn unchanged_path(table: &Path, version: u64) -> PathBuf {
     table.join(FOLDER).join(format!("_unchanged-{version:020}.jsonl"))
 }
 
-/// The version whose file this is, by its name.
+/// The version in the name of such a file.
 pub(crate) fn unchanged_version(name: &str) -> Option<u64> {
     name.strip_prefix("_unchanged-")?.strip_suffix(".jsonl")?.parse().ok()
 }
 
 impl LogState {
-    /// Reads what has come since of the file beside the newest commit. `false`: there is no such file.
+    /// Reads what was added to the file beside the newest commit. `false`: there is no such file.
     pub(crate) fn read_unchanged_epochs(&mut self, table: &Path) -> Result<bool, HistoryError> {
         let Some(version) = self.next.checked_sub(1) else { return Ok(false) };
         let path = unchanged_path(table, version);
@@ -49,7 +49,7 @@ impl LogState {
         file.seek(SeekFrom::Start(self.unchanged_len))
             .and_then(|_| file.read_to_end(&mut text))
             .map_err(HistoryError::io_error("read", &path))?;
-        // What a killed writer left behind the last whole line is written over.
+        // A partial line left by a killed writer is ignored, and overwritten later.
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             self.unchanged_len += line.len() as u64;
             match serde_json::from_slice(line) {
@@ -71,7 +71,7 @@ impl LogState {
         self.unchanged.insert(number);
     }
 
-    /// Writes an epoch behind those that were read.
+    /// Appends an epoch after those already read.
     pub(crate) fn append_unchanged_epoch(
         &mut self,
         table: &Path,
@@ -93,7 +93,7 @@ impl LogState {
         self.read_unchanged_epochs(table).map(|_| ())
     }
 
-    /// What a commit of these actions must say of epochs that no commit names yet.
+    /// The actions that a commit of `actions` must add to name the epochs that no commit names yet.
     pub(crate) fn name_unchanged_epochs(&self, actions: &[LogAction]) -> Vec<LogAction> {
         let is_named = |path: &str| {
             actions.iter().any(|action| match action {

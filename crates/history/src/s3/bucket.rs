@@ -1,4 +1,4 @@
-//! A place in object storage: its objects are put, read, listed and removed.
+//! A place in object storage, whose objects can be put, read, listed and removed.
 
 use std::fs::File;
 use std::future::Future;
@@ -20,33 +20,33 @@ use super::http::Http;
 use super::{S3Error, Variables, credentials};
 use crate::temporary::random_number;
 
-/// Files up to this length are one request, others have parts of it: one is in memory at a time.
+/// Files up to this size are sent in one request, longer ones in parts, of which one is in memory at a time.
 const PART: u64 = 16 << 20;
-/// Most parts that S3 takes.
+/// Most parts that S3 accepts.
 const PARTS: u64 = 10_000;
-/// A request that fails is sent again twice, within this time.
+/// A failed request is retried twice, within this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A place in object storage. Its settings and credentials are those that Amazon's tools know: `AWS_ACCESS_KEY_ID`,
+/// A place in object storage. Its settings and credentials are those of Amazon's tools: `AWS_ACCESS_KEY_ID`,
 /// `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_CA_BUNDLE`, `AWS_PROFILE`, the files in
-/// `~/.aws`, tokens of Kubernetes and of containers, and the metadata of an instance.
+/// `~/.aws`, tokens of Kubernetes and of containers, and the instance metadata.
 #[derive(Debug)]
 pub struct StorageBucket {
     url: String,
     prefix: Path,
     store: AmazonS3,
     http: Http,
-    /// Only `None` when it is dropped.
+    /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     stop: watch::Receiver<bool>,
 }
 
 impl StorageBucket {
-    /// A place by its URL, `s3://BUCKET/PREFIX`, with the variables of the environment. Reads the files that they name; makes no
-    /// connection. Calls end when `stop` becomes true.
+    /// Opens a place by its URL, `s3://BUCKET/PREFIX`, and the environment's variables. Reads the files that they name; makes no
+    /// connection. Calls end once `stop` is true.
     ///
     /// # Errors
-    /// The URL is none; a variable or a file makes no sense.
+    /// The URL is invalid; a variable or a file makes no sense.
     pub fn open(
         url: &str,
         variables: &Variables,
@@ -90,15 +90,15 @@ impl StorageBucket {
         Ok((bucket, Path::parse(prefix).map_err(|_| is_none())?))
     }
 
-    /// Finds out whether objects can be put there, and one that exists is not replaced by a writer that asks for that; leaves
-    /// nothing.
+    /// Checks that objects can be put there, and that the server can be told not to replace an existing one; leaves nothing
+    /// behind.
     ///
     /// # Errors
     /// The server refuses, does not answer `within` that time, or replaces objects.
     pub fn check_access(&self, within: Duration) -> Result<(), S3Error> {
         let path = self.object_path(&[&format!(".dta-check-{:016x}", random_number())]);
         let check = async {
-            // One that failed but was done is sent again, and refused then.
+            // A put that failed but took effect is retried and then refused.
             self.try_put_new(&path, Bytes::from_static(b"first")).await?;
             let is_replaced = self.try_put_new(&path, Bytes::from_static(b"second")).await;
             self.store.delete(&path).await.map_err(|error| self.classify_error(error))?;
@@ -122,12 +122,12 @@ impl StorageBucket {
         &self.url
     }
 
-    /// The path of an object by its names below the place.
+    /// The path of an object, from its names below the place.
     pub(super) fn object_path(&self, names: &[&str]) -> Path {
         names.iter().fold(self.prefix.clone(), |path, name| path.join(*name))
     }
 
-    /// Puts an object, in place of what is there.
+    /// Puts an object, replacing what is there.
     pub(super) fn put_object(&self, path: &Path, bytes: Bytes) -> Result<(), S3Error> {
         let put = self.run(async {
             self.store.put(path, bytes.into()).await.map_err(|error| self.classify_error(error))
@@ -135,7 +135,7 @@ impl StorageBucket {
         put.map(|_| ())
     }
 
-    /// Puts an object that is not there. `false`: it is there, perhaps because the answer of an earlier try was lost.
+    /// Puts an object unless it exists. `false`: it exists, perhaps because the answer to an earlier attempt was lost.
     pub(super) fn put_if_absent(&self, path: &Path, bytes: Bytes) -> Result<bool, S3Error> {
         self.run(self.try_put_new(path, bytes))
     }
@@ -148,7 +148,7 @@ impl StorageBucket {
         }
     }
 
-    /// Puts the bytes of a file. Until all of them are there, there is no object.
+    /// Uploads a file. The object appears only once all of it is there.
     pub(super) fn upload_file(
         &self,
         path: &Path,
@@ -176,7 +176,7 @@ impl StorageBucket {
             };
             let put = put(&mut upload).await;
             if put.is_err() {
-                // Its parts would be kept and paid for. What a killed program leaves, a rule of the bucket removes.
+                // Its parts would be kept and billed. What a killed program leaves, a rule of the bucket must remove.
                 let _ = upload.abort().await;
             }
             put.map(|_| ())
@@ -189,7 +189,7 @@ impl StorageBucket {
         self.run(async {
             match get.await {
                 Ok(bytes) => Ok(Some(bytes)),
-                // Not so if there is no bucket.
+                // A missing bucket is an error, though.
                 Err(Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => {
                     Ok(None)
                 }
@@ -198,7 +198,7 @@ impl StorageBucket {
         })
     }
 
-    /// The objects in a folder, and not in those below it.
+    /// The objects in a folder, without subfolders.
     pub(super) fn list_folder(&self, folder: &Path) -> Result<Vec<ObjectMeta>, S3Error> {
         let list = self.store.list_with_delimiter(Some(folder));
         self.run(async {
@@ -206,7 +206,7 @@ impl StorageBucket {
         })
     }
 
-    /// Removes objects, as far as they are there.
+    /// Removes objects; missing ones are no error.
     pub(super) fn delete_objects(&self, paths: Vec<Path>) -> Result<(), S3Error> {
         let paths = futures_util::stream::iter(paths.into_iter().map(Ok));
         let deleted = self.store.delete_stream(Box::pin(paths));
@@ -219,25 +219,25 @@ impl StorageBucket {
         })
     }
 
-    /// Runs to its end, or until the program stops.
+    /// Runs a call until it ends or the program stops.
     fn run<T>(&self, call: impl Future<Output = Result<T, S3Error>>) -> Result<T, S3Error> {
         let mut stop = self.stop.clone();
         let runtime = self.runtime.as_ref().expect("there until it is dropped");
         runtime.block_on(async {
             tokio::select! {
                 biased;
-                // A sender that is gone cannot stop anything any more.
+                // A dropped sender counts as a stop, too.
                 _ = stop.wait_for(|stops| *stops) => Err(S3Error::Stopped),
                 done = call => done,
             }
         })
     }
 
-    /// What a failure means, by the last answer.
+    /// Classifies an error by the status of the last answer.
     fn classify_error(&self, error: Error) -> S3Error {
         let (url, problem) = (self.url.clone(), error_line(&error));
         match self.http.last_status() {
-            // Of an answer that was good, the rest did not come, or it made no sense.
+            // With a good status, the rest did not arrive or made no sense.
             0 | 200..=299 | 408 | 429 | 500.. => S3Error::Away { url, problem },
             _ => S3Error::Refused { url, problem },
         }
@@ -246,14 +246,14 @@ impl StorageBucket {
 
 impl Drop for StorageBucket {
     fn drop(&mut self) {
-        // A request that hangs is left to itself.
+        // Does not wait for a request that hangs.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// An error in one line, with all that is behind it.
+/// An error with all its causes, in one line.
 fn error_line(error: &Error) -> String {
     let text = error.to_string();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

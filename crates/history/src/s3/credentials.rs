@@ -13,7 +13,7 @@ use super::S3Error;
 
 pub type Variables = BTreeMap<String, String>;
 
-/// Variables that say where credentials come from. Where one is set, the files' are not used.
+/// Variables that say where credentials come from. If one is set, those in the files are not used.
 const ELSEWHERE: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -21,12 +21,12 @@ const ELSEWHERE: [&str; 4] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// The settings of the environment, and those of the files that it does not have. Credentials are, in this order: the
-/// environment's, the files', those of the machine (the instance's metadata).
+/// The environment's settings, completed from the files. Credentials come from, in this order: the environment, the
+/// files, the machine (the instance metadata).
 pub(super) fn storage_builder(variables: &Variables) -> Result<AmazonS3Builder, S3Error> {
     let mut builder = AmazonS3Builder::new();
     for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
-        // Others are not of storage.
+        // Other variables have nothing to do with storage.
         if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
             builder = builder.with_config(key, value);
         }
@@ -49,7 +49,7 @@ pub(super) fn storage_builder(variables: &Variables) -> Result<AmazonS3Builder, 
     }
     match files.credential()? {
         Some(_) => Ok(builder.with_credentials(Arc::new(files))),
-        // What was asked for by name is not replaced by something else.
+        // What was asked for by name must not be replaced silently.
         None if is_set(&["AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"]) => {
             Err(files.profile_error("has no aws_access_key_id and aws_secret_access_key"))
         }
@@ -57,7 +57,7 @@ pub(super) fn storage_builder(variables: &Variables) -> Result<AmazonS3Builder, 
     }
 }
 
-/// The two files, and whose entries count. They are read again for each request: tools write new keys into them.
+/// The two files, and the profile to use. They are read again for each request, because tools write new keys into them.
 #[derive(Debug)]
 struct CredentialFiles {
     credentials: PathBuf,
@@ -76,7 +76,7 @@ impl CredentialFiles {
         }
     }
 
-    /// What a file says of the profile; nothing if there is no such file.
+    /// A file's entries for the profile; empty if there is no such file.
     fn read_section(&self, path: &Path) -> Result<BTreeMap<String, String>, S3Error> {
         match std::fs::read_to_string(path) {
             Ok(text) => Ok(parse_section(&text, &self.profile)),
@@ -85,7 +85,7 @@ impl CredentialFiles {
         }
     }
 
-    /// The keys of the profile: of the credentials' file, or else of the configuration's.
+    /// The keys of the profile, from the credentials file or else from the configuration file.
     fn credential(&self) -> Result<Option<AwsCredential>, S3Error> {
         for path in [&self.credentials, &self.config] {
             let mut entries = self.read_section(path)?;
@@ -124,8 +124,8 @@ impl CredentialProvider for CredentialFiles {
     }
 }
 
-/// The entries of a profile: `[NAME]` or `[profile NAME]`, then lines `key = value`. Nested ones, which are indented, are
-/// passed over.
+/// The entries of a profile: `[NAME]` or `[profile NAME]`, then lines `key = value`. Nested entries, which are indented,
+/// are skipped.
 fn parse_section(text: &str, profile: &str) -> BTreeMap<String, String> {
     let mut entries = BTreeMap::new();
     let mut is_of_profile = false;

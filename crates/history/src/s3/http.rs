@@ -1,4 +1,4 @@
-//! HTTP for `object_store`, by the client that exporters use. Requests block, so each has a thread of the runtime.
+//! HTTP for `object_store`, through the client that the exporters use. Requests block, so each has its own thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use ureq::Agent;
 use super::{S3Error, Variables};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// Timeout of a step of a request in which no byte moves.
+/// How long a step of a request may make no progress.
 const STEP: Duration = Duration::from_secs(30);
-/// Most bytes of an answer: of checkpoints, others are small.
+/// Most bytes in an answer: checkpoints may be this large, other answers are small.
 const ANSWER: u64 = 256 << 20;
 
 #[derive(Clone, Debug)]
@@ -61,11 +61,11 @@ impl HttpService for Http {
         let body = body.collect().await?.to_bytes();
         self.status.store(0, Ordering::Relaxed);
         let agent = self.agent.clone();
-        // A server that refuses a signature repeats the request, with the token of temporary credentials.
+        // A server that rejects a signature echoes the request, including the token of temporary credentials.
         let secret = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let sent = SentSecrets::new(["authorization", "x-amz-security-token"].into_iter().filter_map(secret));
         let call = move || {
-            // ureq sends a body, of no bytes too, with whatever is given one.
+            // ureq sends a body with any request that is given one, even an empty body.
             let answer = if matches!(parts.method.as_str(), "PUT" | "POST") {
                 agent.run(ureq::http::Request::from_parts(parts, &body[..]))
             } else {

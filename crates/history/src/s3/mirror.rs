@@ -1,8 +1,8 @@
 //! The copy of a table in object storage.
 //!
-//! It has a log of its own and not a copy of the table's: what is committed is the difference between what the table has now
-//! and what the copy has. So nothing is uploaded that the table has removed meanwhile, and each version of the copy names
-//! files that are there, however far it is behind.
+//! It has a log of its own, not a copy of the table's: each commit is the difference between what the table has now and what the copy
+//! has. So nothing is uploaded that the table has removed meanwhile, and each version of the copy names only files that exist, however
+//! far behind it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,43 +26,43 @@ use crate::vacuum::GRACE;
 
 /// Most new files in one commit.
 const FILES: usize = 16;
-/// For how long a file stays that no commit names (milliseconds): somebody else may be about to commit it.
+/// How long a file that no commit names is kept (milliseconds): somebody else may be about to commit it.
 const UNNAMED: u64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorProgress {
-    /// Epochs that the copy has got.
+    /// Epochs newly in the copy.
     pub epochs: u64,
     /// Epochs that the table lost before the copy had them.
     pub missed: u64,
-    /// Bytes of the data files that were uploaded.
+    /// Bytes of data files uploaded.
     pub bytes: u64,
     pub commits: u64,
-    /// Data files that were removed from object storage.
+    /// Data files removed from object storage.
     pub removed: u64,
 }
 
-/// The copy of a table, in a folder by its name.
+/// The copy of a table, in a folder of the same name.
 pub struct Mirror {
     bucket: Arc<StorageBucket>,
     name: String,
     remote: Option<Remote>,
-    /// The version that the table was to have next when the copy had all of it.
+    /// The table's next version when the copy last had all of it.
     like: Option<u64>,
-    /// Epochs that the table had and the copy has not got.
+    /// Epochs that the table had and the copy lacks.
     waiting: BTreeMap<u64, Arc<KeptEpoch>>,
-    /// Files that the table names and that cannot be read.
+    /// Files that the table names but that cannot be read.
     unreadable: BTreeSet<String>,
 }
 
 struct Remote {
     state: LogState,
-    /// Its data files, whether the log names them or not.
+    /// Its data files, whether or not the log names them.
     present: BTreeSet<String>,
 }
 
 impl Mirror {
-    /// The copy of a table whose folder has this name. It is looked at when it is first used.
+    /// The copy of a table whose folder has this name. It is first read when it is needed.
     pub fn new(bucket: Arc<StorageBucket>, name: &str) -> Mirror {
         Mirror {
             bucket,
@@ -74,28 +74,29 @@ impl Mirror {
         }
     }
 
-    /// How many epochs of the table the copy has not got.
+    /// How many epochs the copy still lacks.
     pub fn waiting_epoch_count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Counts what waits, and what was removed before the copy had it, without the copy.
+    /// Updates what is waiting and what was lost before it was copied, without reading the copy.
     pub fn update_waiting(&mut self, table: &EpochTable, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let state = table.refreshed()?;
         self.record_waiting(&state, done);
         Ok(())
     }
 
-    /// Makes the copy like the table. What was done is added to `done`, also if the rest failed: the next call goes on.
+    /// Brings the copy up to date with the table. Progress is added to `done` even if the call then fails; the next call continues
+    /// from there.
     ///
     /// # Errors
-    /// Object storage or the table cannot be read or written; what is there is no copy of this table.
+    /// Object storage or the table cannot be read or written; what is there is not a copy of this table.
     pub fn mirror_table(&mut self, table: &EpochTable, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let next = table.refreshed()?.next;
         if self.remote.is_none() || self.like != Some(next) {
             let followed = self.catch_up_remote(table, done);
             if let Err(S3Error::Foreign { .. }) = followed {
-                // Somebody may put it right.
+                // Read it again next time: somebody may have put it right.
                 self.remote = None;
             }
             followed?;
@@ -109,7 +110,7 @@ impl Mirror {
             self.record_waiting(&state, done);
             if self.remote.is_none() {
                 let remote = self.open(&state)?;
-                // The copy of an earlier life.
+                // Copied by an earlier run.
                 self.waiting.retain(|number, _| !remote.state.epochs.contains_key(number));
                 self.remote = Some(remote);
                 self.record_waiting(&state, done);
@@ -130,17 +131,17 @@ impl Mirror {
         self.remote.as_mut().expect("it is open")
     }
 
-    /// Notes which epochs wait, which have come to the copy, and which were lost before.
+    /// Records which epochs are waiting, which are now in the copy, and which were lost first.
     fn record_waiting(&mut self, table: &LogState, done: &mut MirrorProgress) {
         let copied = self.remote.as_ref().map(|remote| &remote.state.epochs);
-        // What no commit names yet comes with the next one.
+        // Epochs that no commit names yet come with the next one.
         for (number, (kept, _)) in table.epochs.iter().filter(|(number, _)| !table.unchanged.contains(number))
         {
             if copied.is_none_or(|epochs| !epochs.contains_key(number)) {
                 self.waiting.entry(*number).or_insert_with(|| kept.clone());
             }
         }
-        // Which of them are in the copy is not known yet.
+        // Which of them are in the copy is unknown so far.
         let Some(copied) = copied else { return };
         let before = self.waiting.len();
         self.waiting.retain(|number, _| !copied.contains_key(number));
@@ -148,7 +149,7 @@ impl Mirror {
         if !table.damage.is_empty() {
             return;
         }
-        // One that was made part of a longer one comes with that.
+        // An epoch merged into a longer one arrives with that one.
         let is_part = |kept: &KeptEpoch| {
             table.epochs.values().chain(copied.values()).any(|(by, _)| by.epoch.covers_epoch(&kept.epoch))
         };
@@ -159,7 +160,7 @@ impl Mirror {
         });
     }
 
-    /// Reads what object storage has; makes the copy if there is none.
+    /// Reads the copy from object storage; creates it if there is none.
     fn open(&self, table: &LogState) -> Result<Remote, S3Error> {
         let mut state = self.read()?;
         let unknown =
@@ -208,7 +209,7 @@ impl Mirror {
         Ok(state)
     }
 
-    /// Reads the commits that have come since.
+    /// Reads the commits added since.
     fn read_new_commits(&self, state: &mut LogState) -> Result<(), S3Error> {
         loop {
             let name = commit_name(state.next);
@@ -256,7 +257,7 @@ impl Mirror {
                     return Ok(false);
                 }
                 Err(error @ S3Error::File { .. }) => {
-                    // Others do not wait for it.
+                    // It must not hold up the others.
                     self.unreadable.insert(name.clone());
                     return Err(error);
                 }
@@ -266,15 +267,15 @@ impl Mirror {
         Ok(true)
     }
 
-    /// Commits a step, unless somebody else has committed something meanwhile: that is read then. If the answer is lost, the next call
-    /// finds the commit there.
+    /// Commits a step. If somebody else has committed meanwhile, reads that instead. If the answer is lost, the next call finds the
+    /// commit there.
     fn commit_step(&mut self, step: &MirrorStep, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let mut remote = self.remote.take().expect("it is open");
         let committed = self.try_commit(&mut remote.state, &step.to_actions());
         if let Ok(true) = committed {
             done.commits += 1;
             if remote.state.next.is_multiple_of(checkpoint::EVERY) {
-                // Readers do without, and the next one has all that this one would have had.
+                // Readers manage without it, and the next checkpoint covers what this one would have.
                 let _ = self.checkpoint(&remote.state);
             }
         }
@@ -282,7 +283,7 @@ impl Mirror {
         committed.map(|_| ())
     }
 
-    /// Takes the next version with these actions. `false`: there is one already; the log was read on.
+    /// Commits these actions as the next version. `false`: that version exists; the log was read further instead.
     fn try_commit(&self, state: &mut LogState, actions: &[LogAction]) -> Result<bool, S3Error> {
         let (name, text) = (commit_name(state.next), Bytes::from(commit_text(actions)));
         let is_taken = self
@@ -296,7 +297,7 @@ impl Mirror {
         Ok(is_taken)
     }
 
-    /// Writes a checkpoint, and removes commits and checkpoints before it that are a day old.
+    /// Writes a checkpoint, and removes older commits and checkpoints after a day.
     fn checkpoint(&self, state: &LogState) -> Result<(), S3Error> {
         let (version, log) = (state.next - 1, [&self.name, FOLDER]);
         let path = |name: &str| self.bucket.object_path(&[log[0], log[1], name]);
@@ -313,7 +314,7 @@ impl Mirror {
         self.bucket.delete_objects(objects.into_iter().filter(is_old).map(|object| object.location).collect())
     }
 
-    /// Removes data files that a commit removed ten minutes ago or longer.
+    /// Deletes data files that a commit removed at least ten minutes ago.
     fn vacuum_files(&mut self, done: &mut MirrorProgress) -> Result<(), S3Error> {
         let old = |at: &u64| at.saturating_add(GRACE) <= now();
         let removed = &self.remote_mut().state.removed;
@@ -337,23 +338,23 @@ impl Mirror {
 
 struct MirrorStep {
     adds: Vec<Arc<LoggedFile>>,
-    /// Those of them that the copy has, with fewer epochs.
+    /// Those of `adds` that the copy already has, with fewer epochs.
     known: BTreeSet<String>,
     removes: Vec<Arc<LoggedFile>>,
 }
 
-/// What brings a copy nearer to its table; `None`: it has all.
+/// The next step towards the table; `None` if the copy has everything.
 ///
-/// Files of epochs that are newer than whatever goes come first, a few at a time. All others are one commit with what goes, so that no
-/// version has an epoch twice, or lacks one that the version before had.
+/// Files whose epochs are newer than everything to be removed come first, a few at a time. The rest goes into one commit with the
+/// removals, so that no version has an epoch twice or lacks one that the version before had.
 fn next_step(table: &LogState, copy: &LogState, unreadable: &BTreeSet<String>) -> Option<MirrorStep> {
-    // Of a damaged log it is not known what else the table has.
+    // If the log is damaged, what else the table has is unknown.
     let goes = |name: &String| {
         !table.files.contains_key(name) && (table.damage.is_empty() || table.removed.contains_key(name))
     };
     let removes = copy.files.iter().filter(|(name, _)| goes(name));
     let removes: Vec<Arc<LoggedFile>> = removes.map(|(_, entry)| entry.clone()).collect();
-    // A file of which the copy knows may have taken in other epochs.
+    // A file that the copy has may have taken in more epochs.
     let comes = |(name, entry): &(&String, &Arc<LoggedFile>)| {
         let is_known = copy.files.get(*name).is_some_and(|copied| copied.add.tags == entry.add.tags);
         !is_known && !unreadable.contains(*name)
@@ -383,7 +384,7 @@ impl MirrorStep {
             let epochs = entries.iter().flat_map(|entry| &entry.epochs);
             epochs.map(|kept| (kept.epoch.number, kept.clone())).collect::<BTreeMap<u64, Arc<KeptEpoch>>>()
         };
-        // The same rows in other files are no news.
+        // The same rows in other files are not a change of data.
         let is_data = epochs(&self.adds) != epochs(&self.removes);
         let operation = match (self.adds.is_empty(), self.removes.is_empty()) {
             (_, true) => "WRITE",
@@ -402,7 +403,7 @@ impl MirrorStep {
     }
 }
 
-/// How old an object is (milliseconds).
+/// The age of an object in milliseconds.
 fn object_age(object: &ObjectMeta) -> u64 {
     now().saturating_sub(object.last_modified.timestamp_millis().max(0).cast_unsigned())
 }

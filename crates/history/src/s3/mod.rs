@@ -1,10 +1,9 @@
-//! Copies of tables in object storage that speaks S3, where others read them.
+//! Copies of tables in object storage with the S3 protocol, for others to read.
 //!
-//! - [`StorageBucket`]: a place in object storage, with what the environment says of how to get there. It is checked that a
-//!   second writer of one object is refused ([`StorageBucket::check_access`]): commits depend on it.
-//! - [`Mirror`]: the copy of one table. [`Mirror::mirror_table`] uploads what the table has and the copy has not, then commits
-//!   it, and removes what the table has no longer. The copy has a log of its own, which says what is in it: after a
-//!   restart nothing is uploaded twice.
+//! - [`StorageBucket`]: a place in object storage, reached as the environment says. [`StorageBucket::check_access`] checks
+//!   that a second writer of an object is refused: commits depend on it.
+//! - [`Mirror`]: the copy of one table. [`Mirror::mirror_table`] uploads and commits what the copy lacks, and removes what the
+//!   table no longer has. The copy has its own log of what is in it, so nothing is uploaded twice after a restart.
 //!
 //! All calls block, and end early once the watched value is true.
 
@@ -21,31 +20,31 @@ pub use bucket::StorageBucket;
 pub use credentials::Variables;
 pub use mirror::{Mirror, MirrorProgress};
 
-/// Why object storage cannot be used, or a table not be copied there.
+/// Why object storage cannot be used, or a table cannot be copied there.
 #[derive(Debug, thiserror::Error)]
 pub enum S3Error {
     /// Not a place in object storage.
     #[error("{0:?} is no place in object storage: s3://BUCKET or s3://BUCKET/PREFIX is one")]
     Url(String),
-    /// What the environment or one of its files says makes no sense.
+    /// A setting in the environment or in one of its files makes no sense.
     #[error("{}: {problem}", path.display())]
     File { path: PathBuf, problem: String },
-    /// The server does not refuse an object that exists already.
+    /// The server replaces existing objects even when told not to.
     #[error(
         "{0}: its server replaces an object although it was asked not to (PUT with `If-None-Match: *`). Two writers could \
          take the same commit of a table; use a server with conditional writes, such as S3, MinIO, Ceph or R2"
     )]
     Unconditional(String),
-    /// The server refuses, and will again.
+    /// The server refuses, and will refuse again.
     #[error("{url}: {problem}")]
     Refused { url: String, problem: String },
-    /// The server does not answer, or not now.
+    /// The server does not answer, or cannot answer now.
     #[error("{url}: {problem}")]
     Away { url: String, problem: String },
-    /// What is there is no copy of this table.
+    /// What is there is not a copy of this table.
     #[error("{url} is no copy of the table: {problem}")]
     Foreign {
-        /// The place of the table.
+        /// Where the table's copy should be.
         url: String,
         problem: String,
     },
@@ -56,7 +55,7 @@ pub enum S3Error {
 }
 
 impl S3Error {
-    /// Whether it may work later, without anybody doing something about it.
+    /// Whether it may work later without anybody intervening.
     pub fn is_transient(&self) -> bool {
         matches!(self, S3Error::Away { .. })
     }
