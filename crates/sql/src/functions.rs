@@ -1,4 +1,4 @@
-//! What SQL knows of keys, slots and elements. The arithmetic is `dta_proto`'s.
+//! SQL functions for keys, slots and elements. The arithmetic is `dta_proto`'s.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use dta_proto::store::StoreSpec;
 
 pub(crate) type Stores = BTreeMap<String, StoreSpec>;
 
-/// Makes the functions known to a session with these stores.
+/// Registers the functions in a session with these stores.
 pub(crate) fn register_functions(context: &SessionContext, stores: Stores) {
     for function in [
         fixed_function("dta_flow", &[DataType::Utf8], DataType::Binary, flow_keys),
@@ -46,8 +46,8 @@ pub(crate) fn register_functions(context: &SessionContext, stores: Stores) {
     }
 }
 
-/// Whether a row is the key's: `(key, checksum, value)` of a key-write store, or `(key, checksum, bitmap, length, hop_0, …)` of a postcarding
-/// store.
+/// Whether a row belongs to the key: `(key, checksum, value)` of a key-write store, or `(key, checksum, bitmap, length, hop_0, …)` of a
+/// postcarding store.
 pub(crate) fn matches_function() -> ScalarUDF {
     variadic_function("dta_match", DataType::Boolean, is_of_key)
 }
@@ -57,10 +57,10 @@ pub(crate) fn path_function() -> ScalarUDF {
     variadic_function("dta_path", DataType::Utf8, path_text)
 }
 
-/// A function of whole columns, which have one length.
+/// A function of whole columns, all of the same length.
 type Work = Box<dyn Fn(&[ArrayRef]) -> Result<ArrayRef> + Send + Sync>;
 
-/// A function that gives the same for the same arguments.
+/// A function whose result depends only on its arguments.
 struct Function {
     name: &'static str,
     signature: Signature,
@@ -152,7 +152,7 @@ fn flow_keys(columns: &[ArrayRef]) -> Result<ArrayRef> {
     text_to_key(&columns[0], |text| Ok(text.parse::<Flow>().map_err(execution_error)?.to_key()))
 }
 
-/// A key as people write it: a flow or hex.
+/// Parses keys as people write them: a flow or hex.
 fn keys_from_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
     text_to_key(&columns[0], |text| text.parse().map_err(execution_error))
 }
@@ -225,18 +225,18 @@ fn read_uints(columns: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(numbers.finish()))
 }
 
-/// Columns of numbers, whatever their width.
+/// Casts columns of numbers of any width to longs.
 fn cast_to_longs(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     columns.iter().map(|column| Ok(cast(column, &DataType::Int64)?)).collect()
 }
 
-/// A cell of a column of [`cast_to_longs`]; `None` if it is null.
+/// A cell of a column from [`cast_to_longs`]; `None` if it is null.
 fn long_at(column: &ArrayRef, row: usize) -> Option<i64> {
     let column = column.as_primitive::<Int64Type>();
     column.is_valid(row).then(|| column.value(row))
 }
 
-/// The path in a row of `bitmap`, `length`, `hop_0`, …; `None` if there are nulls, or numbers that no row has.
+/// The path in a row of `bitmap`, `length`, `hop_0`, …; `None` if there are nulls, or numbers that no row can have.
 fn path_in_row(columns: &[ArrayRef], row: usize) -> Option<postcarding::PostcardPath> {
     let (header, hops) = columns.split_at(2);
     let bitmap = u16::try_from(long_at(&header[0], row)?).ok()?;
@@ -317,7 +317,7 @@ fn path_text(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let mut texts = StringBuilder::new();
     for row in 0..columns[0].len() {
         texts.append_option(path_in_row(&columns, row).map(|path| {
-            // Of an unknown length, up to the last hop that arrived.
+            // If the length is unknown, up to the last hop that arrived.
             let last = (u16::BITS - path.bitmap.leading_zeros()) as u8;
             let hops = (0..path.length.max(last)).map(|hop| path.hop_value(hop));
             let texts = hops.map(|hop| hop.map_or("?".to_owned(), |hop| hop.to_string()));

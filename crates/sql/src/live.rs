@@ -1,7 +1,7 @@
-//! What a running collector's stores hold now, as tables.
+//! The current contents of a running collector's stores, as tables.
 //!
-//! A statement that reads `live.STORE` gets a copy of the store's memory, made in pieces of 64 KiB, one after another, and written as a
-//! history table of one epoch into a temporary folder: so it is read as the history is, with the same columns.
+//! A statement that reads `live.STORE` gets a copy of the store's memory, made in consecutive pieces of 64 KiB and written as a history
+//! table of one epoch into a temporary folder. So it is read like the history, with the same columns.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 
 use crate::tables::OpenTable;
 
-/// How often a copy is begun anew because an epoch ended meanwhile.
+/// How often a copy is tried, as it must start over when an epoch ends meanwhile.
 const TRIES: usize = 5;
 
 /// A collector whose memory is read.
@@ -37,7 +37,7 @@ impl LiveCollector {
         })
     }
 
-    /// The stores whose memory is read as tables: those whose elements are slots.
+    /// The stores whose memory can be read as a table: those whose elements are slots.
     pub(crate) async fn slot_stores(&self) -> anyhow::Result<Vec<StoreSpec>> {
         let placement =
             self.client.placement().await.with_context(|| format!("live stores of {}", self.address))?;
@@ -46,11 +46,11 @@ impl LiveCollector {
         Ok(specs.filter(|spec| spec.redundancy().is_some()).collect())
     }
 
-    /// Writes what the store holds into a table in this folder.
+    /// Copies the store's memory into a table in this folder.
     async fn copy_store(&self, spec: &StoreSpec, folder: &Path) -> anyhow::Result<EpochTable> {
         let table = EpochTable::open(folder, spec)?;
         let len = spec.element_len();
-        // Whole elements.
+        // Only whole elements.
         let piece = u64::from(MAX_READ) / len * len;
         'copy: for number in 0..TRIES as u64 {
             let (mut flush, mut generation) = (table.begin_epoch(number)?, None);
@@ -59,7 +59,7 @@ impl LiveCollector {
                 let length = piece.min(spec.region_len() - offset) as u32;
                 let request = ReadMemoryRequest { store: spec.name.clone(), offset, length };
                 let read = self.client.read_memory(request).await?;
-                // Another epoch has begun, and the store's memory is another.
+                // A new epoch has begun, in another memory.
                 if *generation.get_or_insert(read.generation) != read.generation {
                     continue 'copy;
                 }
@@ -73,7 +73,7 @@ impl LiveCollector {
                 flush.write_slots(offset / len, &read.data)?;
                 offset += u64::from(length);
             }
-            // Nobody is shown its moments.
+            // Its moments are never shown.
             let generation = generation.unwrap_or_default();
             flush.finish(&HistoryEpoch { number, generation, ..HistoryEpoch::default() })?;
             return Ok(table);
@@ -98,8 +98,6 @@ impl LiveMemory {
         LiveMemory { collector, spec, copied: OnceCell::new() }
     }
 
-    /// The copy, as a table.
-    ///
     /// # Errors
     /// The memory cannot be read or copied.
     pub(crate) async fn copied_table(&self, state: &dyn Session) -> anyhow::Result<&OpenTable> {

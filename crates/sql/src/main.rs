@@ -1,8 +1,8 @@
 //! `dta-history`: SQL over what the stores of Direct Telemetry Access held, epoch by epoch, and over what they hold now.
 //!
 //! [`tables`] are the stores' Delta tables as DataFusion reads them, [`live`] those of a running collector's memory,
-//! [`functions`] are the SQL functions for keys. [`session`] runs one statement, which can only read, within
-//! [`session::StatementLimits`]. [`sql`] is the command and its prompt, [`serve`] Arrow Flight SQL.
+//! [`functions`] the SQL functions for keys. [`session`] runs one statement, which can only read, within
+//! [`session::StatementLimits`]. [`sql`] is the command and its prompt, [`serve`] is Arrow Flight SQL.
 
 mod cli;
 mod functions;

@@ -1,4 +1,4 @@
-//! Answers as people and programs want them.
+//! Prints answers for people and programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -30,7 +30,7 @@ pub(crate) enum SqlOutputFormat {
     Parquet,
 }
 
-/// Most rows of a table: its columns are as wide as their widest cell, so all of it is held in memory.
+/// Most rows in a table: columns are as wide as their widest cell, so the whole table is held in memory.
 const SHOWN: usize = 10_000;
 
 pub(crate) async fn print_answer(mut answer: StatementAnswer, format: SqlOutputFormat) -> anyhow::Result<()> {
@@ -92,10 +92,10 @@ pub(crate) async fn print_answer(mut answer: StatementAnswer, format: SqlOutputF
     Ok(stdout.flush()?)
 }
 
-/// Whether standard output takes this format.
+/// Checks that standard output can take this format.
 ///
 /// # Errors
-/// It is a terminal, which shows no Parquet file.
+/// A terminal shows no Parquet file.
 pub(crate) fn check_format(format: SqlOutputFormat) -> anyhow::Result<()> {
     if format == SqlOutputFormat::Parquet && io::stdout().is_terminal() {
         return Err(dta_cli::misuse_error(anyhow::anyhow!(

@@ -1,4 +1,4 @@
-//! The prompt: lines that can be edited, statements of several lines, and a history of them.
+//! The prompt: editable lines, statements of several lines, and a history of them.
 
 use anyhow::Context;
 use rustyline::completion::Completer;
@@ -43,13 +43,13 @@ impl Validator for StatementHelper {
     }
 }
 
-/// Reads statements and prints their answers until the end of the input. A wrong statement ends nothing.
+/// Reads statements and prints their answers until the end of the input. A wrong statement does not end the prompt.
 pub(crate) fn run(runtime: &Runtime, engine: &Engine, format: SqlOutputFormat) -> anyhow::Result<()> {
     output::check_format(format)?;
     let mut editor: Editor<StatementHelper, FileHistory> = Editor::new().context("the terminal")?;
     editor.set_helper(Some(StatementHelper));
     let kept = dta_files::state_directory("sql-prompt");
-    // Without it, or where it cannot be kept, the history begins empty.
+    // If it is missing or cannot be read, the history starts empty.
     let _ = editor.load_history(&kept);
     dta_cli::print_line("SQL over the history of stores; \\? for help")?;
     loop {

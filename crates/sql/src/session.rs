@@ -1,5 +1,4 @@
-//! One statement: parsed, checked to be a question, planned and run within limits. Each has a session of its own, so none changes what
-//! the next one sees.
+//! One statement: parsed, checked to be read-only, planned and run within limits. Each has its own session, so none affects what the next one sees.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -37,11 +36,11 @@ pub(crate) const CATALOG: &str = "dta";
 const HISTORY: &str = "history";
 const LIVE: &str = "live";
 
-/// Bytes on disk that a statement may take for what does not fit into its memory, as a multiple of that.
+/// Disk space for what does not fit into a statement's memory, as a multiple of that memory.
 const SPILL: u64 = 8;
 
-/// The least memory of a statement, in MiB, for each core that it uses: each of them sorts and groups a part of the rows, in its share of the memory,
-/// and where that is too small it cannot even spill.
+/// The least memory of a statement, in MiB, for each core that it uses: each core sorts and groups a part of the rows in its share of the memory, and
+/// cannot even spill if that is too small.
 const MIB_OF_CORE: u32 = 64;
 
 /// What a statement may take.
@@ -64,15 +63,15 @@ pub(crate) struct Engine {
     history: HistoryFolder,
     collector: Option<Arc<LiveCollector>>,
     limits: StatementLimits,
-    /// With what statements share: what is known of the files' indexes.
+    /// What statements share: the cached indexes of the files.
     shared: RuntimeEnv,
     at: ObjectStoreUrl,
 }
 
-/// The rows of an answer, as they are found.
+/// The rows of an answer, produced as they are read.
 pub(crate) struct StatementAnswer {
     pub(crate) rows: SendableRecordBatchStream,
-    /// Has the copies of live memory that rows are read from.
+    /// Holds the copies of live memory that the rows are read from.
     _context: SessionContext,
 }
 
@@ -90,12 +89,12 @@ impl Engine {
             shared: RuntimeEnvBuilder::new().build()?,
             at,
         };
-        // A wrong folder is an error before the first statement.
+        // A wrong folder must be an error before the first statement.
         engine.history.open_tables().map_err(dta_cli::misuse_error)?;
         Ok(engine)
     }
 
-    /// The memory that a statement may take, and where it can read: the folder of the history and nothing else.
+    /// Sets the memory that a statement may use, and lets it read only the folder of the history.
     fn build_runtime(&self) -> anyhow::Result<Arc<RuntimeEnv>> {
         let memory = usize::try_from(self.limits.memory_mib)? << 20;
         let disk = DiskManagerBuilder::default()
@@ -111,14 +110,14 @@ impl Engine {
         Ok(runtime.build_arc()?)
     }
 
-    /// A session with all tables as they are now.
+    /// Opens a session with all tables as they are now.
     pub(crate) async fn open_sql_session(&self) -> anyhow::Result<SessionContext> {
         let config = SessionConfig::new()
             .with_target_partitions(self.limits.cores())
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, HISTORY)
-            // Clients that do not know views of strings are many.
+            // Many clients do not know string views.
             .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
         let context = SessionContext::new_with_config_rt(config, self.build_runtime()?);
         let catalog = MemoryCatalogProvider::new();
@@ -141,7 +140,7 @@ impl Engine {
 
         if let Some(collector) = &self.collector {
             let live = MemorySchemaProvider::new();
-            // History is there without the collector.
+            // The history is there even without the collector.
             let stores = collector.slot_stores().await.unwrap_or_else(|error| {
                 self.history.warn_once(&format!("{}: no live.STORE", dta_cli::error_line(&error)));
                 Vec::new()
@@ -165,7 +164,7 @@ impl Engine {
     /// Begins a statement.
     ///
     /// # Errors
-    /// It is no statement that reads, or it cannot be planned.
+    /// It is not a statement that only reads, or it cannot be planned.
     pub(crate) async fn begin_statement(&self, statement: Statement) -> anyhow::Result<StatementAnswer> {
         let (context, plan) = self.plan_statement(statement).await?;
         let rows = context.execute_logical_plan(plan).await?.execute_stream().await?;
@@ -191,23 +190,22 @@ impl Engine {
     }
 }
 
-/// The statements of a text, which `;` separates.
+/// The statements in a text, separated by `;`.
 ///
 /// # Errors
-/// It is no SQL, and the error says where; or it is nested too deeply.
+/// It is not valid SQL, and the error says where; or it is nested too deeply.
 pub(crate) fn statements(text: &str) -> anyhow::Result<VecDeque<Statement>> {
     check_depth(text)?;
     DFParser::parse_sql(text).context("not understood")
 }
 
-/// The longest text of a statement that somebody else sends, in bytes.
+/// The longest text of a statement from a client, in bytes.
 const LONGEST: usize = 16 << 10;
-/// The most operators and brackets inside one another: each takes stack where a statement is planned and run.
+/// Most nested operators and brackets: each takes stack when a statement is planned and run.
 const DEEPEST: usize = 500;
-/// Stack of a thread that plans statements; only what is used of it takes memory. Without optimization, frames are several times as
-/// large.
+/// Stack of a thread that plans statements; only the part in use takes memory. Frames are several times as large without optimization.
 pub(crate) const STACK: usize = if cfg!(debug_assertions) { 256 << 20 } else { 64 << 20 };
-/// Stack of the other threads, which run what is planned.
+/// Stack of the other threads, which run the plans.
 const RUNNING_STACK: usize = STACK / 4;
 /// Threads that read files.
 const READERS: usize = 4;
@@ -223,12 +221,12 @@ pub(crate) fn statement_runtime(limits: StatementLimits) -> std::io::Result<Runt
         .build()
 }
 
-/// The stacks of the threads of [`statement_runtime`], and of the one that waits for it.
+/// The total stack of the threads of [`statement_runtime`], and of the thread that waits for it.
 pub(crate) fn stack_bytes(limits: StatementLimits) -> usize {
     STACK + (limits.cores() + READERS) * RUNNING_STACK
 }
 
-/// Checks a text that somebody else sends before it is parsed, which takes stack and time.
+/// Checks a client's text before it is parsed, as parsing takes stack and time.
 ///
 /// # Errors
 /// It is too long, or nested too deeply.
@@ -237,7 +235,6 @@ pub(crate) fn check_statement_size(text: &str) -> anyhow::Result<()> {
     check_depth(text)
 }
 
-/// The only statement of a text.
 pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
     check_statement_size(text)?;
     let mut all = statements(text)?;
@@ -248,11 +245,11 @@ pub(crate) fn statement(text: &str) -> anyhow::Result<Statement> {
     }
 }
 
-/// Checks how deep the tree of a statement is at most: open brackets, and in each of them the operators until now, of which the last may have all
-/// others below it. Takes a time that is proportional to the text, and no stack.
+/// Bounds the depth of a statement's tree: open brackets, plus the operators so far in each of them, as the last one may have all others below it.
+/// Takes time proportional to the text, and no stack.
 fn check_depth(text: &str) -> anyhow::Result<()> {
     let tokens = Tokenizer::new(&GenericDialect {}, text).tokenize().context("not understood")?;
-    // For the text and each open bracket, the operators of an expression, and those between queries.
+    // For the whole text and each open bracket: operators within an expression, and those between queries.
     let (mut open, mut depth) = (vec![(0, 0)], 0);
     for token in tokens {
         let is_inside = open.len() > 1;
@@ -298,7 +295,7 @@ fn check_depth(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error in words; what a statement lacks in memory, with how to give it more.
+/// An error in words; if memory ran out, with how to allow more.
 pub(crate) fn describe_error(error: &anyhow::Error) -> String {
     let text = dta_cli::error_line(error);
     let root = error.downcast_ref::<DataFusionError>().map(DataFusionError::find_root);

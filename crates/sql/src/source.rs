@@ -1,4 +1,4 @@
-//! Where the tables are: flags that all commands have.
+//! Where the tables are: flags common to all commands.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(crate) struct SourceFlags {
     tls_domain: Option<String>,
 }
 
-/// What is needed of a collector's configuration file.
+/// The part of a collector's configuration file that matters here.
 #[derive(Default, Deserialize)]
 struct CollectorFile {
     #[serde(default)]
@@ -50,7 +50,7 @@ struct HistoryTable {
 }
 
 impl SourceFlags {
-    /// The folder of the tables: the flag, or the collector's.
+    /// The folder of the tables: from the flag, or else from the collector's configuration.
     pub(crate) fn directory(&self) -> anyhow::Result<PathBuf> {
         if let Some(directory) = &self.history {
             return Ok(directory.clone());
@@ -71,7 +71,7 @@ impl SourceFlags {
         Ok(file.history.directory.unwrap_or_else(|| state_directory(&format!("history-{name}"))))
     }
 
-    /// How to reach the collector, if one is named.
+    /// How to reach the collector, if one was given.
     pub(crate) fn collector(&self) -> Option<ClientOptions> {
         let tls = match (&self.ca, &self.client_cert, &self.client_key) {
             (Some(ca), Some(cert), Some(key)) => Some(ClientTls {

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     dta_cli::init_logging("warn", LogFormat::Text);
-    // Statements are planned where they are read.
+    // Planning needs a large stack.
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || answer_statements(&args))?;
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

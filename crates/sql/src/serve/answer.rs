@@ -1,5 +1,5 @@
-//! Statements of clients, each in a worker, within bounds: how many run at a time, and how long one may take. All that waits, counts time and passes
-//! on answers is here, where no statement runs.
+//! Clients' statements, each in a worker, within bounds on how many run at a time and how long each may take. All waiting, timing and passing on of
+//! answers happens here, where no statement runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,22 +18,22 @@ use super::protocol::{WorkerRequest, WorkerSetup};
 use super::worker::{AnswerFrame, Worker, WorkerPool};
 use crate::session::check_statement_size;
 
-/// Parts of an answer that wait for their reader; and a place for what ends it.
+/// Parts of an answer that wait for their reader, plus a place for the error that ends it.
 const WAITING: usize = 2 + 1;
-/// How long a statement waits for a place, and how long another one's answer must have waited for its reader, before it gets that one's place.
+/// How long a statement waits for a place before it takes that of another, whose answer has waited this long for its reader.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// After this time a statement comes after others.
+/// After this time a statement yields to others.
 const LONG: Duration = Duration::from_secs(1);
-/// Most workers that wait for statements.
+/// Most idle workers.
 const IDLE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Statements that run at a time.
     pub(super) statements: usize,
-    /// Those of one caller.
+    /// Statements of one caller that run at a time.
     pub(super) statements_per_caller: usize,
-    /// How long one may take.
+    /// How long a statement may take.
     pub(super) time: Duration,
 }
 
@@ -56,10 +56,10 @@ impl StatementRunner {
         Ok(StatementRunner { workers, places, displaced: Arc::default(), bounds })
     }
 
-    /// Has a request answered: the parts of the answer as they come.
+    /// Has a worker answer a request, and returns the parts as they arrive.
     ///
     /// # Errors
-    /// It is no statement that reads, or it fails before there is a part; what fails later is the stream's error.
+    /// It is not a statement that only reads, or it fails before the first part; later failures are errors of the stream.
     pub(super) async fn answer(
         &self,
         caller: Arc<str>,
@@ -78,7 +78,7 @@ impl StatementRunner {
             let done = tokio::select! {
                 done = timeout_at(until.into(), all.run_request(&caller, &request, Arc::new(line), &parts)) => done,
                 Ok(()) = cut => Ok(Err(displaced_status())),
-                // Whoever asked is gone.
+                // The client is gone.
                 () = parts.closed() => return,
             };
             let failed = match done {
@@ -129,7 +129,7 @@ impl StatementRunner {
                     }
                 }
                 AnswerFrame::End(end) => {
-                    // A process cannot raise its priority again.
+                    // The worker's priority was lowered, and a process cannot raise it again.
                     if end.is_reusable && !is_late {
                         self.workers.give_back(worker);
                     }
@@ -147,8 +147,8 @@ impl StatementRunner {
     }
 }
 
-/// Passes on a part of an answer; returns whether its reader is there. While it waits for the reader, another statement may take its place. `unread` is
-/// how long the answer has waited.
+/// Passes on a part of an answer; returns whether its reader is still there. While it waits for the reader, another statement may take its place.
+/// `unread` is how long the answer has waited so far.
 async fn send_part(
     part: Bytes,
     to: &mpsc::Sender<Part>,
@@ -162,7 +162,7 @@ async fn send_part(
         Err(TrySendError::Closed(_)) => return false,
     };
     let begun = Instant::now();
-    // A reader that takes a part now and then is slow all the same.
+    // A reader that takes a part now and then is still slow.
     place.mark_idle_since(begun.checked_sub(*unread).unwrap_or(begun), line.clone());
     let is_sent = to.send(part).await.is_ok();
     place.mark_busy();

@@ -1,4 +1,4 @@
-//! What clients ask about the server: its name, its tables.
+//! Answers to clients' questions about the server: its name, its tables.
 
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
@@ -12,7 +12,7 @@ use crate::session::{CATALOG, Engine};
 
 const TABLE: &str = "TABLE";
 
-/// A table, its schema's name, and its columns.
+/// A table with the name of its schema and its columns.
 pub(super) struct Listed {
     schema: String,
     name: String,
@@ -65,7 +65,6 @@ pub(super) fn table_type_batch(query: CommandGetTableTypes) -> Result<RecordBatc
     types.build()
 }
 
-/// What the server says of itself.
 pub(super) fn server_info() -> Result<SqlInfoData, FlightError> {
     let mut info = SqlInfoDataBuilder::new();
     info.append(SqlInfo::FlightSqlServerName, "dta-history");

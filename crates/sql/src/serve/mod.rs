@@ -1,5 +1,5 @@
-//! `dta-history serve`: Arrow Flight SQL. [`service`] has its methods, [`answer`] bounds what statements take, [`worker`] has the processes in which
-//! they run, and [`work`] is what these do.
+//! `dta-history serve`: Arrow Flight SQL. [`service`] has its methods, [`answer`] limits what statements may take, [`worker`] manages the processes
+//! that run them, and [`work`] is what these processes do.
 
 mod answer;
 mod metadata;
@@ -30,11 +30,11 @@ use protocol::WorkerSetup;
 use service::HistoryFlightService;
 pub(crate) use work::{COMMAND as WORKER, main as run_worker};
 
-/// Threads for connections; statements have processes of their own.
+/// Threads for connections; statements run in processes of their own.
 const CONNECTIONS: usize = 2;
-/// How long it may take to end what connections began.
+/// How long open connections may take to end.
 const ENDING: Duration = Duration::from_secs(2);
-/// Files that are open besides connections: pipes to workers.
+/// Open files besides connections: pipes to workers.
 const FILES: u64 = 256;
 
 #[derive(clap::Args)]
@@ -107,10 +107,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     let limits = dta_rpc::transport::ServerLimits {
         connections: args.connections.into(),
         connections_per_address: three_quarters(args.connections),
-        // Calls wait for the places of statements, which are fewer.
+        // Calls wait for statements' places, of which there are fewer.
         calls: args.connections.into(),
         calls_per_caller: three_quarters(args.connections),
-        // A late statement ends by its own time limit first, whose error says so.
+        // A late statement reaches its own time limit first, whose error says so.
         call: Duration::from_secs(u64::from(args.query_seconds) + 5),
         ..dta_rpc::transport::ServerLimits::FEW
     };
@@ -162,19 +162,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
             tracing::info!("shutting down");
             manager.notify_stopping();
         };
-        // Answers that are being read are cut off.
+        // Answers still being read are cut off.
         tokio::pin!(stopped);
         tokio::select! {
             served = server.serve_with_incoming(incoming) => served.context("cannot serve"),
             () = &mut stopped => Ok(()),
         }
     })?;
-    // With connections and statements go their workers, and what these left on disk.
+    // Workers, and what they left on disk, go with their connections and statements.
     connections.shutdown_timeout(ENDING);
     Ok(CommandStatus::Done)
 }
 
-/// What one client may have of a number, so that others find some.
+/// What one client may have of a number, so that some is left for others.
 fn three_quarters(number: u16) -> usize {
     (usize::from(number) * 3 / 4).max(1)
 }

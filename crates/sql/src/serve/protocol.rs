@@ -1,5 +1,5 @@
-//! What the server and its workers say to each other. A request is a line of JSON; an answer is frames, each with its kind, its length and its
-//! bytes: parts as they come, and an end.
+//! The protocol between the server and its workers. A request is a line of JSON; an answer is frames, each with its kind, its length and its
+//! bytes: parts as they come, then an end.
 
 use serde::{Deserialize, Serialize};
 use tonic::{Code, Status};
@@ -12,7 +12,7 @@ use crate::source::SourceFlags;
 pub(super) struct WorkerSetup {
     pub(super) source: SourceFlags,
     pub(super) limits: StatementLimits,
-    /// Rows that an answer may have.
+    /// Most rows in an answer.
     pub(super) rows: u64,
     pub(super) log: String,
     pub(super) log_json: bool,
@@ -31,7 +31,7 @@ pub(super) enum WorkerRequest {
 }
 
 impl WorkerRequest {
-    /// The statement; of a list, nothing.
+    /// `None` for a list.
     pub(super) fn statement(&self) -> Option<&str> {
         match self {
             WorkerRequest::Columns(text) | WorkerRequest::Rows(text) => Some(text),
@@ -44,7 +44,7 @@ impl WorkerRequest {
 pub(super) struct AnswerEnd {
     code: i32,
     message: String,
-    /// Whether the worker can take another request: it holds little memory.
+    /// Whether the worker can take another request: it must not hold too much memory.
     pub(super) is_reusable: bool,
 }
 
@@ -65,12 +65,12 @@ impl AnswerEnd {
     }
 }
 
-/// The longest part of an answer, in bytes: a server holds some of each.
+/// The longest part of an answer, in bytes: the server holds some parts of each answer.
 pub(super) const LONGEST_PART: usize = 16 << 20;
 
 pub(super) const PART: u8 = 0;
 pub(super) const END: u8 = 1;
-/// Bytes before those of a frame: its kind, and their number, little-endian.
+/// Bytes before the contents of a frame: its kind, and its length, little-endian.
 pub(super) const PREFIX: usize = 5;
 
 pub(super) fn frame_prefix(kind: u8, bytes: usize) -> [u8; PREFIX] {

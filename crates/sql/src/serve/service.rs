@@ -1,4 +1,4 @@
-//! The methods of Flight SQL that only read. A statement's handle is its text, so the server keeps nothing between calls.
+//! The read-only methods of Flight SQL. A statement's handle is its text, so the server keeps nothing between calls.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl HistoryFlightService {
         columns.next().await.ok_or_else(|| Status::internal("a statement without columns"))?
     }
 
-    /// Has a request answered by messages of Flight.
+    /// Has a request answered with Flight messages.
     async fn stream_answer<T>(
         &self,
         request: &Request<T>,
@@ -62,7 +62,7 @@ impl HistoryFlightService {
     }
 }
 
-/// Whose share of the places a call takes.
+/// The caller whose share of the places a call takes.
 fn caller_name<T>(request: &Request<T>) -> Result<Arc<str>, Status> {
     let peer = request.extensions().get::<Peer>();
     peer.map(|peer| peer.caller_name().clone()).ok_or_else(|| Status::internal("a call without a connection"))
@@ -72,7 +72,7 @@ fn parse_handle(handle: &[u8]) -> Result<String, Status> {
     String::from_utf8(handle.to_vec()).map_err(|_| Status::invalid_argument("unknown statement handle"))
 }
 
-/// Where an answer with these columns is got: here, with this ticket.
+/// Says where to get an answer with these columns: from this server, with this ticket.
 fn flight_info(
     columns: Bytes,
     ticket: impl ProstMessageExt,

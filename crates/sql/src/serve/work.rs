@@ -1,5 +1,5 @@
-//! A worker: a process that answers one statement after another for the server, and may be killed at any moment. What a statement takes beyond
-//! its memory or its stack ends this process alone.
+//! A worker: a process that answers one statement after another for the server, and may be killed at any moment. A statement that exceeds its
+//! memory or its stack ends only this process.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -26,14 +26,14 @@ use super::metadata;
 use super::protocol::{AnswerEnd, END, LONGEST_PART, PART, WorkerRequest, WorkerSetup, frame_prefix};
 use crate::session::{Engine, STACK, describe_error, stack_bytes, statement, statement_runtime};
 
-/// What a worker is started with, in place of a command: people never start one.
+/// The argument that starts a worker, in place of a command: people never use it.
 pub(crate) const COMMAND: &str = "serve-worker";
 
-/// Memory of a worker besides what statements reserve, in bytes: the program's own, and what is on its way between operators.
+/// Memory of a worker besides what statements reserve, in bytes: the program's own, and data between operators.
 const HEADROOM: u64 = 384 << 20;
-/// Memory that a worker may hold when it waits for the next statement, in bytes.
+/// Most memory that a worker may hold, in bytes, while it waits for the next statement.
 const IDLE_MEMORY: u64 = 256 << 20;
-/// How much less urgent its work is than what else runs on the machine.
+/// How much its priority is lowered.
 const NICE: i32 = 5;
 
 pub(crate) fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn serve_requests() -> anyhow::Result<()> {
     let (requests, waiting) = mpsc::channel();
     thread::Builder::new().name("statement".to_owned()).stack_size(STACK).spawn(move || {
         if let Err(error) = answer_requests(&setup, waiting) {
-            // The server is gone, or it sees that this process is.
+            // The server is gone, or notices that this process is.
             tracing::debug!("{}", dta_cli::error_line(&error));
         }
         std::process::exit(0);
@@ -65,11 +65,11 @@ fn serve_requests() -> anyhow::Result<()> {
     for line in lines {
         requests.send(serde_json::from_str(&line?)?)?;
     }
-    // The server is gone. Statements end with it.
+    // The server is gone, and its statements end with it.
     std::process::exit(0);
 }
 
-/// Keeps the process within its memory, whatever asks for it. What is reserved for stacks counts, too.
+/// Limits the memory of the process, whatever asks for it. Memory reserved for stacks counts, too.
 fn limit_process(setup: &WorkerSetup) -> anyhow::Result<()> {
     let stacks = stack_bytes(setup.limits) as u64;
     let bytes = (u64::from(setup.limits.memory_mib) << 20) + HEADROOM + stacks;
@@ -78,7 +78,7 @@ fn limit_process(setup: &WorkerSetup) -> anyhow::Result<()> {
         setrlimit(resource, Rlimit { current: Some(bytes), maximum: Some(bytes) })
     };
     set(Resource::Data, bytes).context("the limit of memory")?;
-    // Of a process that ends by its limits nobody wants gigabytes on disk.
+    // A process that hits its limits must not leave gigabytes on disk.
     set(Resource::Core, 0).context("the limit of core files")?;
     rustix::process::nice(NICE).context("the priority")?;
     Ok(())
@@ -104,7 +104,7 @@ fn answer_requests(setup: &WorkerSetup, requests: mpsc::Receiver<WorkerRequest>)
     Ok(())
 }
 
-/// Memory of this process that is in use, in bytes.
+/// Memory in use by this process, in bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -191,7 +191,7 @@ async fn send_batches<W: Write>(
     Ok(())
 }
 
-/// Writes an answer to the server, which reads as fast as its client does: until then the statement waits.
+/// Writes an answer to the server, which reads as fast as its client does: the statement waits until then.
 struct FrameWriter<W>(W);
 
 impl<W: Write> FrameWriter<W> {

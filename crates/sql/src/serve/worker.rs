@@ -18,9 +18,9 @@ use tonic::Status;
 use super::protocol::{AnswerEnd, LONGEST_PART, PART, PREFIX, WorkerRequest, WorkerSetup};
 use super::work::COMMAND;
 
-/// This program as it runs, even if another one has been installed in its place meanwhile.
+/// The running program, even if another one has been installed in its place meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
-/// The priority of a worker whose statement takes long: others come first.
+/// The priority of a worker whose statement takes long: others go first.
 const LATER: i32 = 15;
 
 /// A part of an answer, or its end.
@@ -29,7 +29,7 @@ pub(super) enum AnswerFrame {
     End(AnswerEnd),
 }
 
-/// A process. Dropped, it is killed.
+/// A worker process, killed on drop.
 pub(super) struct Worker {
     process: Option<(Child, TempDir)>,
     requests: ChildStdin,
@@ -37,12 +37,12 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts one in a folder of its own below `folder`, for what does not fit into its memory.
+    /// Starts a worker in a folder of its own below `folder`, for data that does not fit into its memory.
     async fn start(setup: &WorkerSetup, folder: &TempDir) -> anyhow::Result<Worker> {
         let folder = TempDir::new_in(folder).context("a folder for a worker")?;
         let mut command = Command::new(PROGRAM);
         command.arg0("dta-history").arg(COMMAND).env("TMPDIR", folder.path());
-        // What a terminal sends to the server's group is the server's to act upon.
+        // Signals from a terminal to the server's group are for the server to handle.
         command.process_group(0).kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a worker")?;
         let (requests, frames) = child.stdin.take().zip(child.stdout.take()).context("no pipes")?;
@@ -70,7 +70,7 @@ impl Worker {
         self.requests.write_all(&line).await
     }
 
-    /// What the worker says next. Not to be called again if it is dropped before it is ready.
+    /// Reads the next frame. Must not be called again after it was dropped unfinished.
     pub(super) async fn next_frame(&mut self) -> Result<AnswerFrame, Status> {
         match self.read_frame().await {
             Ok(frame) => Ok(frame),
@@ -94,10 +94,10 @@ impl Worker {
         })
     }
 
-    /// Its work comes after that of others from now on.
+    /// Lets other work go first from now on.
     pub(super) fn lower_priority(process: Option<u32>) {
         let group = process.and_then(|id| Pid::from_raw(id.cast_signed()));
-        // It is gone otherwise, or the system does not allow it: then it is as urgent as others.
+        // On failure, the process is gone or the system forbids it: it keeps its priority.
         let _ = group.map(|group| setpriority_pgrp(Some(group), LATER));
     }
 
@@ -108,7 +108,7 @@ impl Worker {
     /// The status of a statement whose process has ended.
     async fn ending_status(&mut self) -> Status {
         let Some((child, _)) = &mut self.process else { return Status::internal("no process") };
-        // It may have closed its pipe and be alive.
+        // It may have closed its pipe but still be alive.
         let _ = child.start_kill();
         match child.wait().await {
             Ok(status) => statement_status(status),
@@ -121,7 +121,7 @@ impl Worker {
     }
 }
 
-/// What a client gets for a statement whose process ended before it.
+/// The status for a client whose statement ended its process.
 fn statement_status(status: ExitStatus) -> Status {
     match status.signal() {
         Some(_) => Status::resource_exhausted(
@@ -135,22 +135,22 @@ fn statement_status(status: ExitStatus) -> Status {
 impl Drop for Worker {
     fn drop(&mut self) {
         let Some((mut child, folder)) = self.process.take() else { return };
-        // Without a runtime the server is ending: the process is killed all the same.
+        // Without a runtime, the server is ending: the process is killed anyway.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             let _ = child.kill().await;
-            // What it leaves there may be gigabytes.
+            // Removing it may take a while: it may hold gigabytes.
             let _ = tokio::task::spawn_blocking(move || drop(folder)).await;
         });
     }
 }
 
-/// The workers that wait for statements.
+/// Workers waiting for statements.
 pub(super) struct WorkerPool {
     setup: WorkerSetup,
     folder: TempDir,
     idle: Mutex<Vec<Worker>>,
-    /// How many may wait.
+    /// Most idle workers.
     most: usize,
     is_starting: AtomicBool,
 }
@@ -165,7 +165,7 @@ impl WorkerPool {
         Ok(Arc::new(WorkerPool { setup, folder, idle, most, is_starting: AtomicBool::new(false) }))
     }
 
-    /// One that waits, or a new one.
+    /// Takes an idle worker, or starts a new one.
     pub(super) async fn take_worker(self: &Arc<Self>) -> Result<Worker, Status> {
         let found = {
             let mut idle = self.lock_idle();
@@ -189,14 +189,14 @@ impl WorkerPool {
         }
     }
 
-    /// Starts one beside statements if none waits: the next statement need not wait for its start.
+    /// Starts a worker in the background if none is idle, so that the next statement need not wait for its start.
     fn keep_one_idle(self: &Arc<Self>) {
         if !self.lock_idle().is_empty() || self.is_starting.swap(true, Ordering::Relaxed) {
             return;
         }
         let pool = self.clone();
         tokio::spawn(async move {
-            // A failure is that of the next statement, which tries again.
+            // After a failure, the next statement tries again and reports it.
             if let Ok(worker) = Worker::start(&pool.setup, &pool.folder).await {
                 pool.give_back(worker);
             }

@@ -1,4 +1,4 @@
-//! A table's columns as SQL has them.
+//! A table's columns in SQL.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, T
 use datafusion::common::{Result, exec_datafusion_err};
 use serde::Deserialize;
 
-/// The column of an epoch's number, in files as in SQL.
+/// The column with an epoch's number, in files as in SQL.
 pub(super) const EPOCH: &str = "epoch";
-/// The columns of the moments at which the row's epoch was opened, and the last of its writers had moved away. Files have them in microseconds; here they
-/// are those of the log, by which files are chosen.
+/// The columns with the moments when the row's epoch was opened, and when the last of its writers had moved away. Files have them in microseconds;
+/// here they come from the log, which also decides which files to read.
 pub(super) const MOMENTS: [&str; 2] = ["opened", "closed"];
-/// The columns by which the rows of a key are found.
+/// The columns that identify the rows of a key.
 pub(super) const SLOT: &str = "slot";
 pub(super) const CHECKSUM: &str = "checksum";
 
-/// The type of moments. Grafana's data source takes all timestamps for nanoseconds, whatever their type says.
+/// The type of moments. Grafana's data source reads all timestamps as nanoseconds, whatever their type says.
 pub(super) fn moment_type() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("+00:00".into()))
 }
 
-/// Milliseconds since 1970 as the value of a [`moment_type`]; the last moment that there is for what comes after it.
+/// Milliseconds since 1970 as a value of [`moment_type`]; moments beyond its range become the last one in it.
 pub(super) fn nanoseconds(milliseconds: u64) -> i64 {
     i64::try_from(milliseconds).unwrap_or(i64::MAX).saturating_mul(1_000_000)
 }
@@ -43,10 +43,10 @@ struct DeltaField {
     nullable: bool,
 }
 
-/// The columns of a table's files, by Delta's `schemaString`.
+/// The columns of a table's files, from Delta's `schemaString`.
 ///
 /// # Errors
-/// The schema cannot be read, or a column is of a type that history does not have.
+/// The schema cannot be read, or a column has a type that history does not use.
 pub(super) fn file_schema(delta: &str) -> Result<SchemaRef> {
     let schema: DeltaSchema =
         serde_json::from_str(delta).map_err(|error| exec_datafusion_err!("a table's schema: {error}"))?;
@@ -80,7 +80,7 @@ pub(super) fn is_moment(column: &str) -> bool {
     MOMENTS.contains(&column)
 }
 
-/// The columns in SQL: [`MOMENTS`] behind `epoch`, and the rest as in the files. Rows of live memory have neither number nor moments.
+/// The columns in SQL: [`MOMENTS`] after `epoch`, the rest as in the files. Rows of live memory have neither number nor moments.
 pub(super) fn sql_schema(files: &Schema, live: bool) -> SchemaRef {
     let mut fields = Vec::with_capacity(files.fields.len() + MOMENTS.len());
     for field in files.fields.iter().filter(|field| !is_moment(field.name())) {

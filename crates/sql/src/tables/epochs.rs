@@ -1,4 +1,4 @@
-//! The tables `epochs`, `losses` and `gaps`: what the logs of all tables say of their epochs.
+//! The tables `epochs`, `losses` and `gaps`: what the logs of all tables say about their epochs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use serde_json::Value;
 use super::OpenTable;
 use super::columns::{moment_column, moment_type, nanoseconds};
 
-/// The names of the tables, which no store's table can have here.
+/// The names of these tables, which no store's table can have here.
 pub(crate) const EPOCHS: &str = "epochs";
 pub(crate) const LOSSES: &str = "losses";
 pub(crate) const GAPS: &str = "gaps";
 
-/// A table of what the logs say, made of them when it is read.
+/// A table built from the logs each time it is read.
 pub(crate) struct LogTable {
     tables: BTreeMap<String, Arc<OpenTable>>,
     schema: SchemaRef,
@@ -32,7 +32,7 @@ pub(crate) struct LogTable {
 type OfStore<'a> = (&'a OpenTable, Arc<KeptEpoch>);
 
 impl LogTable {
-    /// A row for each epoch of each store.
+    /// One row for each epoch of each store.
     pub(crate) fn for_epochs(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
             ("store", DataType::Utf8, false),
@@ -51,7 +51,7 @@ impl LogTable {
         LogTable::new(tables, fields.into_iter().chain(of_waterfall), columns_of_epochs)
     }
 
-    /// A row for each time and each reason for which something was lost in it.
+    /// One row for each time span and each reason for a loss in it.
     pub(crate) fn for_losses(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
             ("opened", moment_type(), false),
@@ -62,7 +62,7 @@ impl LogTable {
         LogTable::new(tables, fields, columns_of_losses)
     }
 
-    /// A row for each time between two epochs of a store of which nothing is kept.
+    /// One row for each time between two epochs of a store for which nothing is kept.
     pub(crate) fn for_gaps(tables: BTreeMap<String, Arc<OpenTable>>) -> LogTable {
         let fields = [
             ("store", DataType::Utf8, false),
@@ -82,10 +82,10 @@ impl LogTable {
     }
 }
 
-/// What a column has of a waterfall; `None` if it is not known.
+/// A column's value in a waterfall; `None` if unknown.
 type Part = fn(&Value) -> Option<i64>;
 
-/// The columns that are the waterfall's.
+/// The columns taken from the waterfall.
 const WATERFALL: [(&str, Part); 6] = [
     ("sent", |waterfall| waterfall["sent"].as_i64()),
     ("landed", |waterfall| waterfall["landed"].as_i64()),
@@ -139,8 +139,8 @@ fn columns_of_losses(all: &[OfStore<'_>]) -> Vec<ArrayRef> {
     ]
 }
 
-/// Epochs whose losses are those of all reports, each time once: the waterfalls of all stores have the same losses. The epochs are those of the
-/// store that has most, and of others for the times of which it has none.
+/// Epochs that cover the losses of all reports, each time span once: the waterfalls of all stores have the same losses. They are the epochs of
+/// the store that has the most, and those of others for times that it lacks.
 fn epochs_of_losses<'a>(all: &'a [OfStore<'_>]) -> Vec<&'a HistoryEpoch> {
     let mut of_stores: BTreeMap<&str, Vec<&HistoryEpoch>> = BTreeMap::new();
     for (table, kept) in all.iter().filter(|(_, kept)| kept.epoch.waterfall["lost"].is_object()) {
@@ -148,7 +148,7 @@ fn epochs_of_losses<'a>(all: &'a [OfStore<'_>]) -> Vec<&'a HistoryEpoch> {
     }
     let mut of_stores: Vec<_> = of_stores.into_values().collect();
     of_stores.sort_by_key(|epochs| std::cmp::Reverse(epochs.len()));
-    // The ends of the times that are taken, by their begins.
+    // The ends of the time spans already covered, by their starts.
     let (mut taken, mut found) = (BTreeMap::new(), Vec::new());
     for mut epochs in of_stores {
         let is_free = |epoch: &&HistoryEpoch| {

@@ -18,10 +18,10 @@ pub(crate) use epochs::{EPOCHS, GAPS, LOSSES, LogTable};
 pub(crate) use rows::RowsOfKey;
 pub(crate) use store::{RowSource, StoreTable};
 
-/// A store's table on disk, and those of its files whose index was found to be as it was written.
+/// A store's table on disk, and those of its files whose index was verified.
 pub(crate) struct OpenTable {
     pub(crate) table: EpochTable,
-    /// Under which its folder's parent is registered with DataFusion.
+    /// The URL under which its folder's parent is registered with DataFusion.
     pub(crate) at: ObjectStoreUrl,
     checked: Mutex<BTreeSet<String>>,
 }
@@ -31,7 +31,7 @@ impl OpenTable {
         OpenTable { table, at, checked: Mutex::default() }
     }
 
-    /// The name of its folder: that of the store, or of a table of known keys beside it.
+    /// The name of its folder: the store's, or that of a table of known keys beside it.
     pub(crate) fn table_name(&self) -> &str {
         self.table.table_path().file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
@@ -41,9 +41,9 @@ impl OpenTable {
         self.table_name() == self.table.store_spec().name
     }
 
-    /// Checks a file before DataFusion reads it, once.
+    /// Verifies a file once, before DataFusion reads it.
     fn verify_file(&self, file: &str) -> Result<(), HistoryError> {
-        // A name that a panic kept from being put in is checked again.
+        // A name that a panic kept from being added is checked again.
         let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if !checked().contains(file) {
             self.table.check_file(file)?;
@@ -53,7 +53,7 @@ impl OpenTable {
     }
 }
 
-/// The tables in a folder. Those that come and go are followed.
+/// The tables in a folder, which may come and go.
 pub(crate) struct HistoryFolder {
     directory: PathBuf,
     at: ObjectStoreUrl,
@@ -61,17 +61,17 @@ pub(crate) struct HistoryFolder {
     warned: Mutex<BTreeSet<String>>,
 }
 
-/// Device and inode of a log's folder: a table that was made anew has another.
+/// Device and inode of a log's folder: a table that was recreated has another.
 type Identity = (u64, u64);
 
 impl HistoryFolder {
-    /// The tables in `directory`, which is registered as `at`.
+    /// Reads the tables in `directory`, which is registered as `at`.
     pub(crate) fn new(directory: PathBuf, at: ObjectStoreUrl) -> HistoryFolder {
         HistoryFolder { directory, at, open: Mutex::default(), warned: Mutex::default() }
     }
 
-    /// The tables that are there now, by the names of their stores. Folders that are no tables of history are left out; tables that cannot be
-    /// opened, too, with a warning in the log.
+    /// The tables there now, by the names of their stores. Folders that are not history tables are skipped, and so are tables that cannot be
+    /// opened, with a warning in the log.
     pub(crate) fn open_tables(&self) -> anyhow::Result<BTreeMap<String, Arc<OpenTable>>> {
         let at = || {
             let path = self.directory.display();
@@ -118,7 +118,7 @@ impl HistoryFolder {
     }
 }
 
-/// `None`: there is no log.
+/// `None` if there is no log.
 fn log_identity(table: &Path) -> Option<Identity> {
     let log = std::fs::metadata(table.join("_delta_log")).ok()?;
     log.is_dir().then(|| (log.dev(), log.ino()))

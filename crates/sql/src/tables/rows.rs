@@ -1,4 +1,4 @@
-//! `dta_rows('STORE', 'KEY')`: the rows of a key in all epochs, with the number of the copy; of postcarding also with the path as text.
+//! `dta_rows('STORE', 'KEY')`: the rows of a key in all epochs, with the number of the copy; for postcarding also with the path as text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use super::columns::{CHECKSUM, SLOT};
 use crate::functions;
 
-/// The function, with the tables that it knows by their names in SQL.
+/// The function, and the tables that it can read by their SQL names.
 pub(crate) struct RowsOfKey(pub(crate) BTreeMap<String, (StoreSpec, Arc<dyn TableProvider>)>);
 
 const USAGE: &str =
@@ -55,7 +55,7 @@ impl TableFunctionImpl for RowsOfKey {
         let in_slots = col(SLOT).in_list(slots.iter().map(|slot| lit(slot.cast_signed())).collect(), false);
         let mut plan = scan.filter(in_slots)?;
         let schema = table.schema();
-        // What a slot holds of which others may be, too: whose it is, its checksum says. Counters have none.
+        // Several keys may share a slot: the checksum says whose contents it has. Counters have none.
         let checksum = schema.column_with_name(CHECKSUM).map(|(place, _)| place);
         let of_table = |from: usize| schema.fields()[from..].iter().map(|field| col(field.name()));
         if let Some(checksum) = checksum {
@@ -64,7 +64,7 @@ impl TableFunctionImpl for RowsOfKey {
                 functions::matches_function().call([key].into_iter().chain(of_table(checksum)).collect()),
             )?;
         }
-        // Two copies in one slot count as the first.
+        // If two copies share a slot, it counts as the first.
         let mut copies = BTreeMap::new();
         for (copy, slot) in slots.iter().enumerate() {
             copies.entry(*slot).or_insert(copy as i64);

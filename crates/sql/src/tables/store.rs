@@ -42,7 +42,7 @@ pub(crate) struct StoreTable {
     source: RowSource,
     files: SchemaRef,
     schema: SchemaRef,
-    /// Whether these are rows of an epoch that is not over: it has no number yet.
+    /// Whether these are rows of an epoch that is not over yet, and so has no number.
     live: bool,
 }
 
@@ -66,14 +66,14 @@ impl StoreTable {
         }
     }
 
-    /// All epochs by number, with their moments; and the numbers of those that filters on these columns leave.
+    /// All epochs by number, with their moments; and the numbers of those that pass the filters on these columns.
     fn filter_epochs(
         &self,
         open: &OpenTable,
         state: &dyn Session,
         filters: &[Expr],
     ) -> Result<(Moments, BTreeSet<i64>)> {
-        // Of epochs that have the rows of another one, that lasts longer.
+        // An epoch whose rows others share lasts until the end of the last of them.
         let kept = open.table.row_epochs().map_err(external_error)?;
         let of = |epoch: &HistoryEpoch| [epoch.opened, epoch.flipped_to].map(nanoseconds);
         let all = kept.iter().map(|kept| (kept.epoch.number.cast_signed(), of(&kept.epoch)));
@@ -106,7 +106,7 @@ impl StoreTable {
     }
 }
 
-/// Of each epoch, by number, the [`MOMENTS`] (nanoseconds since 1970).
+/// The [`MOMENTS`] of each epoch (nanoseconds since 1970), by number.
 type Moments = Arc<BTreeMap<i64, [i64; MOMENTS.len()]>>;
 
 fn external_error(error: impl Into<GenericError>) -> DataFusionError {
@@ -144,7 +144,7 @@ impl TableProvider for StoreTable {
         let (epochs, chosen) = self.filter_epochs(open, state, filters)?;
         let files = self.choose_files(open, &chosen)?;
 
-        // The columns that are wanted, and which of those of the files they need.
+        // The columns that are wanted, and the columns of the files that they need.
         let wanted: Vec<usize> =
             projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
         let made = |name: &str| is_moment(name) || self.live && name == EPOCH;
@@ -188,13 +188,13 @@ impl TableProvider for StoreTable {
 
 struct ScanFileSet {
     files: Vec<PartitionedFile>,
-    /// Their epochs; `None` if that is not known of one, because the log is damaged.
+    /// Their epochs; `None` if those of a file are unknown because the log is damaged.
     epochs: Option<BTreeSet<i64>>,
     rows: u64,
 }
 
 impl StoreTable {
-    /// The files with chosen epochs, each with its index checked.
+    /// The files with chosen epochs, each with its index verified.
     fn choose_files(&self, open: &OpenTable, chosen: &BTreeSet<i64>) -> Result<ScanFileSet> {
         let mut all = ScanFileSet { files: Vec::new(), epochs: Some(BTreeSet::new()), rows: 0 };
         for file in open.table.data_files().map_err(external_error)? {
@@ -213,7 +213,7 @@ impl StoreTable {
         Ok(all)
     }
 
-    /// What files can be asked: their rows, pages and row groups that do not answer it are not read.
+    /// The filters that files can evaluate: rows, pages and row groups that do not match are not read.
     fn predicate(
         &self,
         state: &dyn Session,
@@ -258,7 +258,7 @@ impl StoreTable {
         let mut statistics = Statistics::new_unknown(&self.files);
         match predicate {
             Some(predicate) => source = source.with_predicate(predicate),
-            // The log says how many rows there are: nothing is read to count them.
+            // The log says how many rows there are, so counting them reads nothing.
             None if files.epochs.is_some() => {
                 statistics.num_rows = Precision::Exact(usize::try_from(files.rows).unwrap_or(usize::MAX));
             }
@@ -275,7 +275,7 @@ impl StoreTable {
     }
 }
 
-/// The same expression of columns without the table's name.
+/// The same expression, with columns not qualified by the table's name.
 fn unqualified(expr: Expr) -> Result<Expr> {
     use datafusion::common::tree_node::{Transformed, TreeNode};
     expr.transform(|expr| {
@@ -289,7 +289,7 @@ fn unqualified(expr: Expr) -> Result<Expr> {
     .map(|done| done.data)
 }
 
-/// A moment of an epoch, by its number.
+/// Maps an epoch's number to one of its moments.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MomentOf {
     signature: Signature,
@@ -319,7 +319,7 @@ impl ScalarUDFImpl for MomentOf {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let epochs = args.args[0].to_array(args.number_rows)?;
-        // Rows of one epoch often stand together, and in a file with one epoch they always do.
+        // Rows of one epoch are often adjacent; in a file with one epoch, always.
         let mut last = None;
         let found = epochs.as_primitive::<Int64Type>().iter().map(|epoch| {
             let epoch = epoch?;
