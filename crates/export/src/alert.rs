@@ -8,12 +8,12 @@ use dta_proto::control::{Alert, AlertTransition, AlertsResponse};
 use serde::{Serialize, Serializer};
 use tokio::sync::{mpsc, oneshot};
 
-/// Alerts and their transitions, as `dta-collector alerts -o json` and the HTTP interface have them.
+/// Alerts and their transitions, as `dta-collector alerts -o json` and the HTTP interface show them.
 #[derive(Debug, Serialize)]
 pub struct AlertsDocument {
     /// Rules that are evaluated.
     rules: u32,
-    /// Those that fire first.
+    /// Firing alerts come first.
     alerts: Vec<AlertDocument>,
     /// In order.
     transitions: Vec<TransitionDocument>,
@@ -52,11 +52,11 @@ pub struct TransitionDocument {
 /// An alert that fired or was resolved, as receivers get it: `docs/schemas/alert-webhook.json`.
 #[derive(Clone, Debug)]
 pub struct AlertMessage {
-    /// The same if a message is repeated, and no other message's.
+    /// Unique to this message, and unchanged when it is repeated.
     pub id: String,
     /// The name of the collector that sends it.
     pub collector: String,
-    /// The page that shows the evidence, if there is a page.
+    /// The page that shows the evidence, if any.
     pub url: Option<String>,
     pub transition: AlertTransition,
 }
@@ -83,7 +83,7 @@ impl AlertMessage {
     /// The message as a line of JSON among those of events: `docs/schemas/alert-export.json`.
     ///
     /// # Errors
-    /// It has a value that JSON has not.
+    /// A value cannot be written as JSON.
     pub fn to_event_line(&self) -> serde_json::Result<String> {
         #[derive(Serialize)]
         struct EventLine<'a> {
@@ -101,11 +101,11 @@ impl AlertMessage {
 #[derive(Debug)]
 pub struct ExportedAlert {
     pub message: AlertMessage,
-    /// Signalled when the message is in the spool.
+    /// Signalled once the message is in the spool.
     pub spooled: oneshot::Sender<()>,
 }
 
-/// Begins to feed the exporter of this name with alerts.
+/// Starts to feed alerts to the exporter of this name.
 pub type AlertFeeds = Arc<dyn Fn(&'static str) -> mpsc::Receiver<ExportedAlert> + Send + Sync>;
 
 impl From<AlertsResponse> for AlertsDocument {

@@ -18,8 +18,8 @@ use crate::source::DEFAULT_STORE;
 const SPOOL_MIB: RangeInclusive<u64> = 16..=1 << 20;
 const FLUSH_MS: RangeInclusive<u64> = 1..=60_000;
 
-/// Declares the table of an exporter, by its name in counters and logs, its table, the variable with its secret and how
-/// its spool's folder ends: its own keys, then those that all exporters to a receiver have.
+/// Declares the table of an exporter from its name in counters and logs, its table, the variable with its secret and the
+/// suffix of its spool's folder: its own keys, then those that all exporters to a receiver share.
 macro_rules! exporter_table {
     ($Table:ident = $sink:literal, $table:literal, $variable:literal, $suffix:literal { $($keys:tt)* }) => {
         dta_files::config_table! {
@@ -27,11 +27,11 @@ macro_rules! exporter_table {
             #[derive(Eq)]
             pub struct $Table {
                 $($keys)*
-                /// File with the token or password in its first line; unset, [`Self::SECRET_VARIABLE`].
+                /// File with the token or password in its first line; default: [`Self::SECRET_VARIABLE`].
                 pub secret_file: Option<PathBuf> = None;
-                /// CAs of the receiver's certificate (PEM); unset, those that browsers trust.
+                /// CAs of the receiver's certificate (PEM); default: those that browsers trust.
                 pub ca: Option<PathBuf> = None;
-                /// Directory of the spool, or of OTLP's, one for each signal; unset, `export-NAME` in `/var/lib/dta` for
+                /// Directory of the spool, or for OTLP of one spool per signal; default: `export-NAME` in `/var/lib/dta` for
                 /// root, else in the user's state folder.
                 pub spool: Option<PathBuf> = None;
                 /// Limit of each spool, in MiB.
@@ -43,7 +43,7 @@ macro_rules! exporter_table {
             /// The name of its exporter in counters and logs.
             pub const SINK: &str = $sink;
             const TABLE: &str = $table;
-            /// The variable with the token or password if no file has it.
+            /// The variable with the token or password, if no file is set.
             pub const SECRET_VARIABLE: &str = $variable;
 
             /// The first line of the file or the variable, if any.
@@ -51,7 +51,7 @@ macro_rules! exporter_table {
                 dta_files::http::read_secret(self.secret_file.as_deref(), Self::SECRET_VARIABLE).map_err(ExportError)
             }
 
-            /// The error of a table that needs a secret, as `what` says, and has none.
+            /// The error of a table without the secret that it needs; `what` says what needs it.
             pub fn missing_secret(what: &str) -> ExportError {
                 ExportError(format!("{what}: name its file (`secret_file`) or set {}", Self::SECRET_VARIABLE))
             }
@@ -61,7 +61,7 @@ macro_rules! exporter_table {
                 self.secret_file.is_some() || is_set()
             }
 
-            /// Its spool, if the collector has this name.
+            /// Its spool, in a collector of this name.
             pub(crate) fn configured_spool(&self, name: &str) -> ConfiguredSpool {
                 let state = || dta_files::state_directory(&format!(concat!("export-{}", $suffix), name));
                 let directory = self.spool.clone().unwrap_or_else(state);
@@ -129,11 +129,11 @@ dta_proto::named! {
     pub enum Signal {
         /// Events, as log records.
         Logs: "logs",
-        /// What `/metrics` has.
+        /// What `/metrics` shows.
         Metrics: "metrics",
         /// Paths of flows.
         Traces: "traces",
-        /// Ways of packets through hosts.
+        /// Paths of packets through hosts.
         #[serde(rename = "host-traces")]
         HostTraces: "host-traces",
     }
@@ -152,7 +152,7 @@ impl Signal {
 }
 
 dta_proto::named! {
-    /// How OTLP travels.
+    /// The transport of OTLP.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum OtlpProtocol {
@@ -171,30 +171,30 @@ exporter_table! {
         pub url: String = "http://127.0.0.1:4318".into();
         pub protocol: OtlpProtocol = OtlpProtocol::default();
         pub signals: Vec<Signal> = vec![Signal::Logs, Signal::Metrics];
-        /// The header with the token; unset, it is `Authorization: Bearer TOKEN`.
+        /// The header for the token; default: `Authorization: Bearer TOKEN`.
         pub secret_header: Option<String> = None;
         /// Whether names of switches, ports and drop reasons are written next to their numbers.
         pub names: bool = true;
         /// Milliseconds that events may wait to be sent together.
         pub flush_ms: u64 = 200, in FLUSH_MS;
-        /// Seconds after which metrics are sent again.
+        /// Seconds between metrics.
         pub metrics_seconds: u64 = 60, in 1..=86_400;
         pub traces: TraceSelection = TraceSelection::default();
-        /// Which packets of hosts are traces.
+        /// Which packets of hosts become traces.
         pub host_traces: TraceSelection = TraceSelection::default();
     }
 }
 
 dta_files::config_table! {
-    /// The tables `[export.otlp.traces]`: which changes of a flow's path or latency are traces, of those whose path is known;
-    /// and `[export.otlp.host_traces]`: which packets of hosts are.
+    /// The tables `[export.otlp.traces]`, which selects changes of a flow's path or latency with a known path, and
+    /// `[export.otlp.host_traces]`, which selects packets of hosts.
     #[derive(Eq)]
     pub struct TraceSelection {
-        /// One in so many of these.
+        /// Selects one in this many.
         pub one_in: u64 = 100, in 1..=u64::MAX;
         /// Only flows with an end in this prefix.
         pub prefix: Option<Prefix> = None;
-        /// Only those whose latency is at least so many nanoseconds.
+        /// Only those with at least this latency in nanoseconds.
         pub least_latency_ns: u64 = 0;
     }
 }
@@ -202,12 +202,12 @@ dta_files::config_table! {
 impl TraceSelection {
     pub(crate) fn selects_event(&self, event: &TelemetryEvent) -> bool {
         let TelemetryEntry::Change { metric, why, key, time, new, .. } = event.entry else { return false };
-        // Nothing changed; or the path of the entry before, which says that it loops.
+        // Nothing changed; or the path was already in the entry before, and this one says that it loops.
         if matches!(why, Why::KeepAlive | Why::Loop) {
             return false;
         }
         let latency = match metric {
-            // With the path, which has just been reported.
+            // Reported together with the path, just before.
             Metric::FlowLatency if why == Why::New => return false,
             Metric::FlowLatency => Some(new),
             Metric::FlowPath => event.latency.map(u64::from),
@@ -219,9 +219,9 @@ impl TraceSelection {
             && latency.unwrap_or_default() >= self.least_latency_ns
     }
 
-    /// Whether what these bytes identify, of these flows, is in the share and in the prefix.
+    /// Whether an item with this identity, of these flows, is in the share and in the prefix.
     pub(crate) fn selects_flows(&self, identity: &[u8], mut flows: impl Iterator<Item = Flow>) -> bool {
-        // The same in each life of this program.
+        // Stable across restarts.
         u64::from(crc32fast::hash(identity)).is_multiple_of(self.one_in)
             && self.prefix.is_none_or(|prefix| flows.any(|flow| prefix.has_end_of(&flow)))
     }
@@ -245,18 +245,18 @@ dta_proto::parse_by_name!(RemoteWriteVersion);
 
 exporter_table! {
     RemoteWrite = "remote-write", "export.remote_write", "DTA_EXPORT_REMOTE_WRITE_SECRET", "-remote-write" {
-        /// Where requests go, with its path.
+        /// The URL for requests, including its path.
         pub url: String = "http://127.0.0.1:9090/api/v1/write".into();
         pub version: RemoteWriteVersion = RemoteWriteVersion::default();
-        /// User of a server with passwords; without, the secret is a bearer token.
+        /// User of a server with passwords; if unset, the secret is a bearer token.
         pub user: Option<String> = None;
-        /// Seconds after which metrics are sent again.
+        /// Seconds between metrics.
         pub metrics_seconds: u64 = 15, in 1..=86_400;
     }
 }
 
 dta_proto::named! {
-    /// How a user of Kafka says who it is (SASL).
+    /// How a Kafka user authenticates (SASL).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum KafkaLogin {
@@ -272,13 +272,13 @@ dta_proto::named! {
 
 exporter_table! {
     Kafka = "kafka", "export.kafka", "DTA_EXPORT_KAFKA_SECRET", "-kafka" {
-        /// Brokers to begin with, each `HOST:PORT`.
+        /// Brokers to contact first, each `HOST:PORT`.
         pub brokers: Vec<String> = vec!["127.0.0.1:9092".into()];
         /// The topic, which must exist.
         pub topic: String = "dta-events".into();
-        /// User of brokers that want one.
+        /// User, for brokers that require one.
         pub user: Option<String> = None;
-        /// How the user says who it is.
+        /// How the user authenticates.
         pub login: KafkaLogin = KafkaLogin::default();
         /// Whether brokers are reached over TLS.
         pub tls: bool = false;
@@ -326,7 +326,7 @@ impl Config {
         self.has_metrics() || self.influx.as_ref().is_some_and(|influx| influx.traffic_interval().is_some())
     }
 
-    /// Whether ways of packets through hosts are to be exported.
+    /// Whether paths of packets through hosts are to be exported.
     pub fn has_host_traces(&self) -> bool {
         self.exports_signal(Signal::HostTraces)
     }
@@ -345,7 +345,7 @@ impl Config {
         influx.chain(otlp).chain(remote).chain(kafka).collect()
     }
 
-    /// Tables that name a secret, each with its URL.
+    /// Tables that have a secret, each with its URL.
     pub(crate) fn tables_with_secret(&self) -> Vec<(&'static str, &str)> {
         let influx = self.influx.iter().filter(|influx| influx.user.is_some() || influx.org.is_some());
         let otlp = self.otlp.iter().filter(|otlp| otlp.has_secret());
@@ -357,12 +357,12 @@ impl Config {
             .collect()
     }
 
-    /// The stores other than that of the events.
+    /// The stores other than the one with the events.
     pub fn lookup_stores(&self) -> LookupStores {
         LookupStores { paths: self.paths.clone(), values: self.values.clone() }
     }
 
-    /// Checks it. Reads no file and makes no connection.
+    /// Checks the tables. Reads no file and makes no connection.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, name) in
             [("export.events", &self.events), ("export.paths", &self.paths), ("export.values", &self.values)]
@@ -389,7 +389,7 @@ impl Config {
     }
 }
 
-/// Where an exporter keeps what its receiver has not accepted yet.
+/// Where an exporter keeps what its receiver has not yet accepted.
 #[derive(Clone, Debug)]
 pub struct ConfiguredSpool {
     /// The name of the exporter in counters and logs.
@@ -399,7 +399,7 @@ pub struct ConfiguredSpool {
     pub most: u64,
 }
 
-/// Checks the URL of a table, and that only https has a `ca`. `server` says what is there, `example` how its URL looks.
+/// Checks the URL of a table, and that only https has a `ca`. `server` says what should be there, `example` what its URL looks like.
 pub fn check_url(
     table: &str,
     url: &str,
@@ -459,7 +459,7 @@ fn check_numbers(
 }
 
 impl Otlp {
-    /// The spool of a signal, if the collector has this name.
+    /// The spool of a signal, in a collector of this name.
     pub(crate) fn signal_spool(&self, name: &str, signal: Signal) -> ConfiguredSpool {
         let ConfiguredSpool { directory, most, .. } = self.configured_spool(name);
         ConfiguredSpool { sink: signal.sink_name(), directory: directory.join(signal.name()), most }

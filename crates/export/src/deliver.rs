@@ -1,4 +1,4 @@
-//! From the spool to its receiver, on its own thread: only this thread waits for the receiver.
+//! Delivers from the spool to its receiver, on its own thread: no other thread waits for the receiver.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::counters::{ExportCounters, add};
 use crate::receiver::{RecordReceiver, WriteOutcome};
 use crate::spool::{Spool, SpoolRecord};
 
-/// How long a receiver is left alone before it is tried again.
+/// Pauses before a receiver is tried again.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
-/// The longest that a receiver may ask to be left alone.
+/// The longest pause that a receiver may ask for.
 const LEFT_ALONE: Duration = Duration::from_secs(300);
 /// How often the log says that a receiver is still down.
 const REMIND: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ fn deliver_record(
     record: &SpoolRecord,
     away: &mut DeliveryOutage,
 ) -> bool {
-    // An answer may be so wrong that a library panics.
+    // A bad answer might make a library panic.
     let written = catch_unwind(AssertUnwindSafe(|| receiver.write_record(&record.body, record.points)));
     let rejected = match written.unwrap_or_else(|_| WriteOutcome::retry_later("its answer cannot be read")) {
         WriteOutcome::Done => 0,
@@ -107,7 +107,7 @@ fn deliver_record(
                     "the receiver does not accept points: they stay in the spool until it does"
                 );
             }
-            // The next turn takes the oldest record again: this one may have been dropped meanwhile.
+            // The next attempt takes the oldest record again: this one may have been dropped meanwhile.
             return !spool.wait_for_close(retry_delay(away.again.next_pause(), after));
         }
     };
@@ -115,7 +115,7 @@ fn deliver_record(
         tracing::info!(sink, seconds = since.elapsed().as_secs_f64(), "the receiver accepts points again");
         *away = DeliveryOutage { is_unwritten: away.is_unwritten, ..DeliveryOutage::default() };
     }
-    // Dropped while being sent: it counts as dropped.
+    // A record dropped while it was being sent counts as dropped.
     let done = spool.mark_delivered(record, || {
         add(&counters.points.rejected, rejected);
         add(&counters.points.delivered, record.points - rejected);

@@ -1,8 +1,8 @@
-//! What keys stand for: an IPv6 flow, a hop of a flow and the drops of a flow are CRCs in a key, and only the key
-//! directory (list 3 of the events) has what went into them.
+//! What keys stand for. The keys of an IPv6 flow, of a hop of a flow and of the drops of a flow are CRCs, and only
+//! the key directory (list 3 of the events) says what went into them.
 //!
 //! A directory is limited. When it is full, the key that was reported or looked up longest ago is forgotten, and
-//! counted. The translator reports each key again with its keep-alive, so that a forgotten one comes back.
+//! counted. The translator reports each key again with its keep-alive, which brings a forgotten one back.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ impl Meaning {
         }
     }
 
-    /// Why packets were dropped, if it is about drops.
+    /// Why packets were dropped, if this is about drops.
     pub fn drop_reason(&self) -> Option<DropReason> {
         match *self {
             Meaning::FlowDrops { reason, .. } | Meaning::SwitchDrops { reason, .. } => Some(reason),
@@ -94,7 +94,7 @@ impl Directory {
         Self { keys: LruCache::unbounded(), capacity: capacity.max(1), forgotten: 0 }
     }
 
-    /// Learns from an entry of the key directory; ignores all others.
+    /// Learns from an entry of the key directory; ignores other entries.
     pub fn take(&mut self, entry: &TelemetryEntry) {
         if let TelemetryEntry::Key { key, means } = entry {
             self.remember_key(*key, *means);
@@ -109,11 +109,11 @@ impl Directory {
         }
     }
 
-    /// What a key stands for; `None` if neither the key itself nor the directory says, or the directory has forgotten
-    /// it. A hop of an unknown IPv6 flow has a meaning without a flow. Keeps the key from being forgotten.
+    /// What a key stands for; `None` if neither the key nor the directory says. A hop of an unknown IPv6 flow has a
+    /// meaning without a flow. Keeps the key from being forgotten.
     pub fn resolve_key(&mut self, key: &Key) -> Option<Meaning> {
         if let Some(own) = of_itself(key) {
-            // Only to keep it.
+            // Only to keep it from being forgotten.
             self.keys.promote(key);
             return Some(own);
         }
@@ -152,7 +152,7 @@ impl Directory {
         }
     }
 
-    /// The interfaces of which something was reported: switches and ports.
+    /// The interfaces with reports, as switch and port.
     pub fn known_interfaces(&self) -> BTreeSet<(u32, u32)> {
         let is_named = |key: &Key| key.0.last_chunk::<4>() == Some(b"ifnm");
         let interface = |key: Key| match of_itself(&key) {
@@ -162,8 +162,8 @@ impl Directory {
         self.known_keys().filter_map(interface).collect()
     }
 
-    /// The flow of this key: an IPv4 key contains its flow, an IPv6 one must be in the directory. Keeps it from being
-    /// forgotten.
+    /// The flow of this key: an IPv4 key contains its flow, an IPv6 one must be in the directory. Keeps the key from
+    /// being forgotten.
     pub fn flow_of_key(&mut self, key: &Key) -> Option<Flow> {
         if let Some(Means::Flow(flow)) = self.keys.get(key) {
             return Some(*flow);

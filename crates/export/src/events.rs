@@ -1,11 +1,11 @@
 //! Completes events: what their keys stand for, and their paths.
 //!
-//! A key and the first event about it are in different lists, and either may come first: an event with an unknown key
-//! waits briefly for it (`WAIT`), and later events wait with it, so that the order stays.
+//! A key and the first event about it are in different lists, and either may come first. So an event with an unknown
+//! key waits briefly for it (`WAIT`), and later events wait with it to keep the order.
 //!
-//! An event about a path carries the path, if that has at most 7 hops. A longer one, and the path of a flow latency,
-//! is only a digest there: the previous path in the same list, or the one in the path store, is used if it has this
-//! digest, and else left out.
+//! An event about a path carries the path if it has at most 7 hops. Longer paths, and those of flow latencies, are
+//! only digests: the previous path in the same list, or the one in the path store, is used if it has this digest, and
+//! left out otherwise.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use crate::directory::{Directory, Meaning};
 use crate::source::{EntryBatch, EventSource, LISTS};
 
 /// Ticks that an event waits for its key. The translator holds an entry for at most `append_ms`, 100 ms by default;
-/// the rest is for a busy host.
+/// the rest is margin for a busy host.
 const WAIT: u64 = 20;
 /// Time between ticks. While this host stands still, at most one tick is counted.
 const TICK: Duration = Duration::from_millis(100);
-/// Events that may wait; beyond this, the first is passed on without its meaning.
+/// Most events that may wait; beyond this, the first batch is passed on without its meanings.
 const WAITING: usize = 32_768;
 /// Flows whose paths are remembered for later latencies: some 8 megabytes if full.
 const PATHS: usize = 65_536;
@@ -46,7 +46,7 @@ pub struct TelemetryEvent {
     pub path: Option<SwitchPath>,
     /// Latency of the flow at that time, for a [`Metric::FlowPath`].
     pub latency: Option<u32>,
-    /// Nanoseconds in each switch on the path, at that time, as far as known; `None` if it is not to be a trace.
+    /// Nanoseconds in each switch on the path at that time, where known; `None` if the event is not selected for a trace.
     pub hops: Option<Vec<Option<u32>>>,
 }
 
@@ -54,7 +54,7 @@ pub struct TelemetryEvent {
 pub struct Events<E = TelemetryEvent> {
     /// In list order.
     pub events: Vec<E>,
-    /// Others, which a rule excludes.
+    /// Events that a rule excludes.
     pub left_out: u64,
     /// How far each list has been read once all these, and everything before them, are processed; 0 = not at all.
     pub read: Positions,
@@ -63,7 +63,7 @@ pub struct Events<E = TelemetryEvent> {
 /// Sequences of the last processed batches, by list; 0 = none.
 pub type Positions = [u32; LISTS];
 
-/// Stores other than that of the events, by name.
+/// The names of the stores other than the one with the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupStores {
     /// Paths of flows (key-write).
@@ -110,8 +110,8 @@ struct PendingBatch {
 }
 
 impl EventReader {
-    /// Completes events of `source`, with queries to `ask`; needs a tokio runtime.
-    /// Those that `traces` wants get the latency of each switch on their path.
+    /// Completes the events of `source`, querying `ask`; needs a tokio runtime. Those selected by `traces` get the
+    /// latency of each switch on their path.
     pub fn new(
         source: EventSource,
         ask: Arc<dyn Ask>,
@@ -180,7 +180,7 @@ impl EventReader {
         self.waiting.push_back(PendingBatch { batch, until: self.ticks + WAIT });
     }
 
-    /// The first batch, if it need not wait.
+    /// The first batch, unless it must still wait.
     fn take(&mut self) -> Option<Vec<TelemetryEvent>> {
         let first = self.waiting.front()?;
         let must_go = self.ended || self.held > WAITING || self.ticks >= first.until;
@@ -208,7 +208,7 @@ impl EventReader {
         Some(batch.entries.into_iter().map(event).collect())
     }
 
-    /// Replaces earlier changes by the values that their keys have now, at `time`. They stay unchanged if their store
+    /// Replaces earlier changes by the current values of their keys, at `time`. They stay unchanged if their store
     /// does not answer.
     pub async fn refresh_values(&self, events: &mut [TelemetryEvent], time: u64) {
         for events in events.chunks_mut(MAX_KEYS) {
@@ -217,7 +217,7 @@ impl EventReader {
     }
 }
 
-/// The key of an entry that is about something.
+/// The key that an entry is about, if any.
 fn subject_key(entry: &TelemetryEntry) -> Option<Key> {
     match entry {
         TelemetryEntry::Change { key, .. }
@@ -227,7 +227,7 @@ fn subject_key(entry: &TelemetryEntry) -> Option<Key> {
     }
 }
 
-/// Whether the meaning of a key is complete.
+/// Whether the flow in a key's meaning is known, if it has one.
 fn is_complete(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Hop { flow, .. } | Meaning::FlowDrops { flow, .. } => flow.is_some(),

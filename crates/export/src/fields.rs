@@ -11,11 +11,11 @@ use crate::kind::EventKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventFields {
     pub kind: EventKind,
-    /// Nanoseconds since 1970, or the number of a switch; keys have none.
+    /// Nanoseconds since 1970, or a switch's own time; keys have none.
     pub time: Option<u64>,
-    /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be read.
+    /// The key of its subject; for drops and congested packets the flow's. `None` if the packet could not be read.
     pub key: Option<Key>,
-    /// The flow, if it is about a known one.
+    /// The flow, if known.
     pub flow: Option<Flow>,
     /// Switch, egress port and queue.
     pub place: Location,
@@ -38,7 +38,7 @@ pub struct EventFields {
 }
 
 impl EventFields {
-    /// Those of an entry of a list; `meaning` says what its key stands for.
+    /// The fields of an entry of a list; `meaning` says what its key stands for.
     pub fn from_entry(entry: &TelemetryEntry, meaning: impl FnOnce(&Key) -> Option<Meaning>) -> EventFields {
         let (TelemetryEntry::Change { key, .. }
         | TelemetryEntry::Drop { key, .. }

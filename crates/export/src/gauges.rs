@@ -2,12 +2,12 @@
 //! packets as counters.
 //!
 //! Labels come from packets, and anyone who can send packets can send any flow. So each family of series is limited:
-//! what has no room is left out and counted, and existing series stay. A series without news for a while is dropped.
-//! The keep-alive of the translator's rules keeps a live series.
+//! new series without room are left out and counted, and existing ones stay. A series without news for a while is
+//! dropped; the keep-alive of the translator's rules keeps live ones.
 //!
-//! Series are stored by key, and named when they are read: an event may come before its key. The directory is
+//! Series are stored by key, and named when they are read, as an event may come before its key. The directory is
 //! limited, too, and forgets what was looked up longest ago; so the keys of all series are looked up again before new
-//! ones could fill it.
+//! ones can fill it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ pub struct Gauges {
     limits: GaugeLimits,
     names: Arc<Names>,
     directory: Directory,
-    /// Keys that the directory may learn before those of all series are looked up again.
+    /// Keys that the directory may learn before the keys of all series are looked up again.
     room: usize,
     learned: usize,
     /// By [`Metric::index`].
@@ -101,8 +101,8 @@ pub struct Gauges {
 const SWEEP: Duration = Duration::from_secs(1);
 
 impl Gauges {
-    /// No series yet. With names, switches, ports and reasons have their name in a label next to the number (schema
-    /// `tags`).
+    /// Starts without series. With names, switches, ports and reasons have their names in labels next to the numbers
+    /// (schema `tags`).
     pub fn new(schema: Schema, limits: GaugeLimits, names: Arc<Names>) -> Self {
         // Both of a flow's families use its key; a hop has its own key, and its flow's.
         let of_series = limits.series.saturating_mul(4);
@@ -154,7 +154,7 @@ impl Gauges {
                 let place = [place.switch, place.port, place.queue];
                 self.congested.update_value(place, now, limits, |count| count + 1)
             }
-            // What a key contains itself takes no room.
+            // A key that contains its meaning takes no room.
             TelemetryEntry::Key { means: Means::Itself, .. } => true,
             TelemetryEntry::Key { key, means } => {
                 self.directory.remember_key(key, means);
@@ -167,7 +167,7 @@ impl Gauges {
         }
     }
 
-    /// Looks up the keys of all series, so that the directory forgets others instead.
+    /// Looks up the keys of all series, so that the directory forgets other keys instead.
     fn keep_names(&mut self) {
         for key in self.values.iter().flat_map(|series| series.of.keys()) {
             self.directory.resolve_key(key);
@@ -261,7 +261,7 @@ struct Family {
 }
 
 enum Unit {
-    /// As the switch gives it.
+    /// In the switch's unit.
     Own,
     /// Nanoseconds, exported in seconds.
     Seconds,
@@ -311,7 +311,7 @@ fn metric_family(schema: Schema, metric: Metric) -> Option<Family> {
     Some(Family { name, help, unit })
 }
 
-/// The labels of a series; `None` if its key is of another kind, or of an unknown flow.
+/// The labels of a series; `None` if its key is of another kind, or its flow is unknown.
 fn series_labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Names) -> Option<Labels> {
     Some(match (schema, metric, *meaning) {
         (Schema::Tags, Metric::FlowPath | Metric::FlowLatency, Meaning::Flow(flow)) => flow_labels(flow),
@@ -334,7 +334,7 @@ fn series_labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Name
             labels.push(("sw_id".into(), switch.to_string()));
             labels
         }
-        // INTCollector has no word for "not available": it writes 0.
+        // INTCollector writes 0 for "not available".
         (Schema::IntCollector, Metric::LinkUtilization, Meaning::Port { switch, port }) => {
             number_labels(&[("sw_id", Some(switch)), ("p_id", port.or(Some(0)))])
         }
@@ -345,14 +345,14 @@ fn series_labels(schema: Schema, metric: Metric, meaning: &Meaning, names: &Name
     })
 }
 
-/// Labels of the numbers that are known.
+/// Labels of the known numbers.
 fn number_labels(numbers: &[(&'static str, Option<u32>)]) -> Labels {
     let known =
         numbers.iter().filter_map(|(name, number)| Some((Cow::Borrowed(*name), (*number)?.to_string())));
     known.collect()
 }
 
-/// A switch, its egress port and a queue of it, as far as they are known, and their names.
+/// A switch, its egress port and one of its queues, where known, with their names.
 fn place_labels([switch, port, queue]: [Option<u32>; 3], names: &Names) -> Labels {
     let mut labels: Labels =
         switch.map(|switch| ("switch".into(), SwitchNumber(switch).to_string())).into_iter().collect();
@@ -399,7 +399,7 @@ pub struct GaugeFollower {
 }
 
 impl GaugeFollower {
-    /// Starts to follow the events of `store`, from the oldest on; needs a tokio runtime.
+    /// Starts to follow the events of `store`, from the oldest; needs a tokio runtime.
     pub fn start(ask: Arc<dyn Ask>, store: &str, gauges: Gauges) -> Self {
         let counters = Arc::new(ListCounters::default());
         let options = SourceOptions { store: store.to_owned(), ..SourceOptions::default() };

@@ -1,4 +1,4 @@
-//! HTTP to a receiver: the client, its secret, and what answers say.
+//! HTTP to a receiver: the client, its secret, and what answers mean.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::receiver::WriteOutcome;
 
 pub(crate) const CALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
-/// Bytes of a response that are read.
+/// Most bytes read of a response.
 const ANSWER: u64 = 16 << 10;
 
 #[derive(Debug)]
@@ -28,17 +28,17 @@ impl ReceiverResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// How long the receiver asks to be left alone, in seconds; a date is not taken.
+    /// How long the receiver asks to be left alone, in seconds; a date is ignored.
     fn retry_after(&self) -> Option<Duration> {
         self.header_value("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
     }
 
-    /// The message, in one line of limited length: the text in its JSON, or the whole.
+    /// The message, in one line of limited length: the text in its JSON, or else the whole body.
     pub(crate) fn error_message(&self) -> String {
         extract_message(&String::from_utf8_lossy(&self.body))
     }
 
-    /// That it is to be sent again, because of this response. `what` names the receiver.
+    /// The outcome that makes this response a reason to send again. `what` names the receiver.
     pub(crate) fn retry_later(&self, what: &str) -> WriteOutcome {
         let hint = match self.status {
             401 | 403 => "; is this token or password valid, and may it write there?".to_owned(),
@@ -56,7 +56,7 @@ pub(crate) struct Http {
     agent: Agent,
     /// Name and value of the header with the secret.
     secret: Option<(String, String)>,
-    /// What no message may repeat.
+    /// Secrets that no message may repeat.
     pub(crate) sent: SentSecrets,
 }
 
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    /// Reads the certificate authorities; makes no connection. `secret` is name and value of a header.
+    /// Reads the certificate authorities; makes no connection. `secret` is a header's name and value.
     pub(crate) fn new(ca: Option<&Path>, secret: Option<(String, String)>) -> Result<Self, ExportError> {
         let agent = dta_files::http::client_config(ca, concat!("dta-export/", env!("CARGO_PKG_VERSION")))
             .map_err(|reason| cannot_read(ca.unwrap_or(Path::new("")), &reason))?
@@ -79,7 +79,7 @@ impl Http {
         Ok(Self { agent, secret, sent })
     }
 
-    /// The response, without the secret if it repeats it, or why there is none.
+    /// The response, with the secret struck out if it is repeated, or why there is none.
     pub(crate) fn post_body(
         &self,
         url: &str,
@@ -108,8 +108,8 @@ pub(crate) fn basic_authorization(user: &str, password: &str) -> (String, String
     authorization("Basic", &BASE64.encode(format!("{user}:{password}")))
 }
 
-/// What is secret in the value of a header: the token after its scheme or, without one, all of it; of `Basic`, the
-/// password, too.
+/// The secret in the value of a header: the token after its scheme or, without a scheme, all of it; for `Basic`,
+/// the password, too.
 pub(crate) fn secrets_of_header(value: &str) -> SentSecrets {
     let (scheme, token) = value.split_once(' ').unwrap_or(("", value));
     let login = BASE64.decode(token).ok().filter(|_| scheme == "Basic");
@@ -118,7 +118,7 @@ pub(crate) fn secrets_of_header(value: &str) -> SentSecrets {
     SentSecrets::new([token, &login, password])
 }
 
-/// A file with a secret or certificates that cannot be used.
+/// A file with a secret or certificates cannot be used.
 pub(crate) fn cannot_read(path: &Path, reason: &str) -> ExportError {
     ExportError(format!("cannot read {}: {reason}", path.display()))
 }

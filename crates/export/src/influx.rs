@@ -66,8 +66,8 @@ impl EncodeEvents for LineProtocolEncoder {
     }
 }
 
-/// A point for each measurement and its labels: of `dta_traffic_exporter_bytes`, the measurement is `traffic_exporter`
-/// and the field `bytes`.
+/// One point for each measurement and its labels: the measurement of `dta_traffic_exporter_bytes` is
+/// `traffic_exporter`, and its field `bytes`.
 fn traffic_points(page: MetricsPage, time: u64) -> Vec<InfluxPoint> {
     let mut points: BTreeMap<(String, Labels), Vec<(&'static str, PointValue)>> = BTreeMap::new();
     for (name, family) in page.into_families() {
@@ -99,7 +99,7 @@ fn traffic_points(page: MetricsPage, time: u64) -> Vec<InfluxPoint> {
 struct InfluxServer {
     http: Http,
     write: String,
-    /// Creates the database; 1.x only.
+    /// The request that creates the database; 1.x only.
     create: Option<(String, String)>,
 }
 
@@ -178,14 +178,14 @@ impl InfluxServer {
     }
 }
 
-/// The outcome of a write with this answer; the error is why all points are refused.
+/// The outcome of a write with this answer; the error says why all points are refused.
 fn write_outcome(answer: &ReceiverResponse, points: u64) -> Result<WriteOutcome, String> {
     match answer.status {
         200..=299 => Ok(WriteOutcome::Done),
-        // Lines that it cannot parse, has with another type, or finds too old: that never changes.
+        // Lines that it cannot parse, has with another type, or finds too old: sending them again will not help.
         400 | 413 | 422 => {
             let reason = answer.error_message();
-            // With a number, the database has the others. 0 dropped but still an error: it does not say which are bad.
+            // With a number, the database took the others. An error with 0 dropped does not say which are bad.
             match parse_dropped_points(&reason) {
                 Some(dropped) if dropped > 0 => {
                     Ok(WriteOutcome::Rejected { points: dropped.min(points), reason })
@@ -198,7 +198,7 @@ fn write_outcome(answer: &ReceiverResponse, points: u64) -> Result<WriteOutcome,
 }
 
 impl RecordReceiver for InfluxServer {
-    /// Writes lines. A database that does not exist is created (1.x). Points that arrive twice are the same.
+    /// Writes lines. A missing database is created (1.x). Points that arrive twice overwrite themselves.
     fn write_record(&self, lines: &[u8], _: u64) -> WriteOutcome {
         let lines: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').collect();
         write_halving(&lines, &|part| part.len() as u64, &mut |part| {

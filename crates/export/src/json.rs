@@ -18,7 +18,7 @@ use crate::networks::FlowNetworks;
 /// An event as a line of JSON. Unknown values are left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventLine {
-    /// Nanoseconds since 1970, or as the translator's setting says.
+    /// Nanoseconds since 1970, or what the translator is set to send.
     pub time: u64,
     /// `change`, `drop` or `congestion`.
     pub event: &'static str,
@@ -122,7 +122,7 @@ impl EventLine {
 #[derive(Debug)]
 pub(crate) enum LineOutput {
     Stdout,
-    /// A file that is appended to, and the one next to it with the positions in the lists.
+    /// A file to append to; the file next to it has the positions in the lists.
     File {
         path: PathBuf,
         file: File,

@@ -1,7 +1,7 @@
-//! Events and alerts to a Kafka topic, as JSON. (kafka.apache.org, "Protocol")
+//! Sends events and alerts to a Kafka topic, as JSON. (kafka.apache.org, "Protocol")
 //!
-//! A record of the spool has a line for each message: its identifier, a blank, and its value. A message's key is the flow
-//! that it is about, or the fingerprint of an alert, so that those of one are in one partition, in order.
+//! A record of the spool has a line for each message: its identifier, a blank, and its value. A message's key is its flow, or
+//! the fingerprint of its alert, so that messages about one subject stay in one partition, in order.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -35,14 +35,14 @@ use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 use crate::sink::{Sink, SinkInput, names_to_write};
 use crate::unique::{Ids, SeriesTimes};
 
-/// How long the client tries by itself, and how long a record may take in all.
+/// How long the client retries by itself, and how long a record may take in all.
 const TRY: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(30);
-/// Bytes of one request: brokers take 1 MiB by default.
+/// Most bytes in one request: brokers take 1 MiB by default.
 const REQUEST: usize = 512 << 10;
-/// The most that a message takes besides its value: its key, its identifier and their lengths.
+/// Most bytes in a message besides its value: its key, its identifier and their lengths.
 const OVERHEAD: usize = 128;
-/// How far a message's time may be ahead.
+/// How far ahead a message's time may be.
 const AHEAD: Duration = Duration::from_secs(300);
 /// The header with a message's identifier.
 const ID: &str = "uid";
@@ -94,7 +94,7 @@ impl EncodeEvents for Messages {
     }
 }
 
-/// What of a value makes its message.
+/// The parts of a value that its message needs.
 #[derive(Deserialize)]
 struct Subject<'a> {
     time: u64,
@@ -121,12 +121,11 @@ impl<'a> KafkaMessage<'a> {
         Some(Self { id, value })
     }
 
-    /// Its key, and what is sent.
     fn to_kafka_record(self) -> Record {
         let subject: Option<Subject<'_>> = serde_json::from_str(self.value).ok();
         let alert = |subject: &Subject<'a>| subject.alert.as_ref().map(|alert| alert.fingerprint);
         let key = subject.as_ref().and_then(|subject| subject.flow.or(subject.key).or(alert(subject)));
-        // A switch's own time is no moment, and brokers refuse what is ahead of them.
+        // A switch's own time is not a moment, and brokers refuse times too far ahead.
         let latest = now_ns() + AHEAD.as_nanos() as u64;
         let is_moment = |time: &u64| is_since_1970(*time) && *time <= latest;
         let time = subject.as_ref().map(|subject| subject.time).filter(is_moment);
@@ -143,15 +142,15 @@ struct Topic {
     config: Kafka,
     login: Option<SaslConfig>,
     tls: Option<Arc<ClientConfig>>,
-    /// What no message may repeat.
+    /// Secrets that no message may repeat.
     sent: SentSecrets,
-    /// Of the thread that sends, from its first record on.
+    /// Runs on the sending thread, from its first record on.
     runtime: OnceCell<Runtime>,
-    /// Clients of all partitions, since the last failure.
+    /// Clients of all partitions; none after a failure.
     partitions: RefCell<Option<Vec<PartitionClient>>>,
-    /// Messages of the record on its way that are in their partitions: what is sent again leaves them out.
+    /// Messages of the current record that are already in their partitions, and are not sent again.
     taken: RefCell<HashSet<String>>,
-    /// The first message of that record.
+    /// The first message of the current record.
     first: RefCell<String>,
 }
 
@@ -185,14 +184,14 @@ impl Topic {
         })
     }
 
-    /// A broker may repeat what it was sent.
+    /// Strikes out secrets, as a broker may repeat what it was sent.
     fn describe_error(&self, error: &Error) -> String {
         self.sent.strike_out_text(error.to_string())
     }
 
     async fn connect_partitions(&self) -> Result<Vec<PartitionClient>, String> {
         let topic = &self.config.topic;
-        // This module's caller tries again itself, and says so.
+        // The caller retries and logs it.
         let once = BackoffConfig { deadline: Some(TRY), ..BackoffConfig::default() };
         let mut builder =
             ClientBuilder::new(self.config.brokers.clone()).client_id("dta-export").backoff_config(once);
@@ -214,7 +213,7 @@ impl Topic {
         if partitions.is_empty() { Err(format!("topic {topic:?} has no partitions")) } else { Ok(partitions) }
     }
 
-    /// Sends messages; the error is why they are refused.
+    /// Sends messages; the error says why they are refused.
     async fn send(&self, messages: &[KafkaMessage<'_>]) -> Result<WriteOutcome, String> {
         let partitions = match self.partitions.take() {
             Some(partitions) => partitions,
@@ -239,7 +238,7 @@ impl Topic {
             match partitions[partition].produce(records, Compression::NoCompression).await {
                 Ok(_) => self.taken.borrow_mut().extend(ids.into_iter().map(str::to_owned)),
                 Err(error) if is_refusal(&error) => refused = Some(self.describe_error(&error)),
-                // The clients are made anew.
+                // Dropping the clients makes the next call connect again.
                 Err(error) => return Ok(WriteOutcome::retry_later(self.describe_error(&error))),
             }
         }
@@ -248,7 +247,7 @@ impl Topic {
     }
 }
 
-/// TLS to servers that these authorities vouch for.
+/// TLS to servers with certificates from these authorities.
 fn tls_config(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -266,8 +265,8 @@ fn tls_config(ca: Option<&Path>) -> Result<ClientConfig, ExportError> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Whether a message fits into one request with those before it: what brokers refuse whole is sent again in parts, which changes
-/// the order.
+/// Whether a message fits into one request with those before it: a request that a broker refuses whole is sent again in parts,
+/// which changes the order.
 fn fits_beside(most: usize) -> impl FnMut(&KafkaMessage<'_>, &KafkaMessage<'_>) -> bool {
     let mut bytes = 0;
     move |before, next| {
@@ -280,7 +279,7 @@ fn fits_beside(most: usize) -> impl FnMut(&KafkaMessage<'_>, &KafkaMessage<'_>) 
     }
 }
 
-/// Whether a broker refuses messages for what they are.
+/// Whether a broker rejects the messages themselves.
 fn is_refusal(error: &Error) -> bool {
     use ProtocolError::{InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge};
     matches!(
@@ -305,7 +304,7 @@ impl RecordReceiver for Topic {
                 Err(error) => return WriteOutcome::retry_later(error.to_string()),
             },
         };
-        // The one before may have been dropped.
+        // The previous record may have been dropped.
         let first = messages.first().map_or("", |message| message.id);
         if *self.first.borrow() != first {
             self.first.replace(first.to_owned());
@@ -342,7 +341,7 @@ mod tests {
         assert_eq!(lens(1400), [7]);
         assert_eq!(lens(1399), [6, 1]);
         assert_eq!(lens(600), [3, 3, 1]);
-        // One that fits nowhere leaves alone.
+        // A message that fits nowhere goes alone.
         assert_eq!(lens(100), [1; 7]);
     }
 

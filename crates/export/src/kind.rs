@@ -22,7 +22,7 @@ dta_proto::named! {
         Drop: "drop",
         /// A packet waited in a congested queue.
         CongestedPacket: "congested-packet",
-        /// The key directory got a key.
+        /// The key directory received a key.
         Key: "key",
     }
 }

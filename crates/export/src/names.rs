@@ -17,8 +17,8 @@
 //! 200 = "quota"
 //! ```
 //!
-//! Drop reasons have names without a file: those of sFlow their own, those of INT from a [`DropReasonTable`], of which a
-//! file says whose numbers a switch uses. `drop-reason` is for numbers of INT. What has no name is shown as its number.
+//! Drop reasons have names without a file: those of sFlow their own, those of INT from a [`DropReasonTable`], for which the
+//! file says whose numbers a switch uses. `drop-reason` is for INT numbers. What has no name is shown as its number.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -74,13 +74,13 @@ struct SwitchTable {
 }
 
 impl Names {
-    /// No names at all, not even of drop reasons.
+    /// No names at all, not even for drop reasons.
     pub fn empty() -> Self {
         Self { table: DropReasonTable::None, ..Self::default() }
     }
 
-    /// The names in the requested file, or else the one in the usual place ([`FILE`]), or else none; and which file
-    /// it was. The name `none` stands for no file.
+    /// The names in the requested file, or else in the usual place ([`FILE`]), or else none; and which file it was. The
+    /// name `none` means no file.
     pub fn find_and_load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>), FileError> {
         match config_file::find_config_file(asked, FILE) {
             Some(path) => Ok((Self::load(&path)?, Some(path))),
@@ -106,7 +106,7 @@ impl Names {
         };
         names.table = table(file.drop_reasons, "drop-reasons")?.unwrap_or_default();
         if file.networks.is_some() || !file.maxmind.is_empty() {
-            // Next to this file, unless they say otherwise.
+            // Relative paths are relative to this file.
             let beside = |file: PathBuf| path.parent().unwrap_or(Path::new("")).join(file);
             let key = if file.networks.is_some() { "networks" } else { "maxmind" };
             let maxmind = file.maxmind.into_iter().map(beside).collect();
@@ -150,7 +150,7 @@ impl Names {
             let reason =
                 self::parse_number(&reason, u8::MAX.into()).map_err(|what| places.value_error(&key, what))?;
             let name = validate_name(name).map_err(|what| places.value_error(&key, what))?;
-            // Cannot fail: it is at most 255.
+            // Cannot fail: the number is at most 255.
             names.reasons.insert(DropReason::from_int(u8::try_from(reason).unwrap_or(u8::MAX)), name);
         }
         Ok(names)
@@ -160,7 +160,7 @@ impl Names {
         self.switches.get(&number)?.name.as_deref()
     }
 
-    /// A switch or exporter for people: what it is, its name if it has one, and its number or address.
+    /// A switch or exporter as people read it: what it is, its name if any, and its number or address.
     pub fn describe_switch(&self, number: u32) -> String {
         describe_switch(number, self.switch_name(number))
     }
@@ -174,7 +174,7 @@ impl Names {
         self.port_name(switch?, port?)
     }
 
-    /// The name of a drop reason of a switch: from the file, or else from the switch's table; sFlow's are the same for all.
+    /// The name of a switch's drop reason: from the file, or else from the switch's table; sFlow's are the same for all.
     pub fn drop_reason(&self, switch: Option<u32>, reason: DropReason) -> Option<&str> {
         let own = switch.and_then(|switch| self.switches.get(&switch)?.table);
         self.reasons
@@ -183,7 +183,7 @@ impl Names {
             .or_else(|| own.unwrap_or(self.table).reason_name(reason))
     }
 
-    /// The name of a reason for which several switches dropped; `None` if they mean different things by it.
+    /// The name of a reason for which several switches dropped packets; `None` if they mean different things by it.
     pub fn common_drop_reason(
         &self,
         switches: impl IntoIterator<Item = u32>,
@@ -194,20 +194,19 @@ impl Names {
         first.filter(|first| names.all(|name| name == Some(first)))
     }
 
-    /// Whose the ends of a flow are, as far as files say.
+    /// The networks at the ends of a flow, as far as files say.
     pub fn flow_networks(&self, flow: Option<Flow>) -> FlowNetworks {
         let ends = |networks: &Arc<Networks>| Some(networks.flow_networks(&flow?));
         self.networks.as_ref().and_then(ends).unwrap_or_default()
     }
 
-    /// The switch of this name.
     pub fn number_of(&self, name: &str) -> Option<u32> {
         let mut all = self.switches.iter();
         all.find(|(_, switch)| switch.name.as_deref() == Some(name)).map(|(number, _)| *number)
     }
 }
 
-/// As [`Names::describe_switch`], where the name is known: `switch leaf1 (6)`, `exporter 10.200.0.1`.
+/// As [`Names::describe_switch`], with the name given: `switch leaf1 (6)`, `exporter 10.200.0.1`.
 pub fn describe_switch(number: u32, name: Option<&str>) -> String {
     let number = SwitchNumber(number);
     match name {
@@ -230,7 +229,7 @@ fn parse_number(text: &str, most: u32) -> Result<u32, String> {
     read.ok_or_else(|| format!("{text:?} is not a number of 0 to {most}"))
 }
 
-/// A name that fits into one line.
+/// A name that fits on one line.
 fn validate_name(name: String) -> Result<String, String> {
     let fits = (1..=LONGEST).contains(&name.chars().count()) && name.trim() == name;
     if fits && !name.chars().any(char::is_control) {

@@ -1,5 +1,5 @@
-//! Whose addresses are: names and numbers of autonomous systems, by the longest prefix of a CSV file and, where that says
-//! nothing, out of MaxMind databases. A thread looks whether a file has changed, and reads all of them again.
+//! The owners of addresses: names and numbers of autonomous systems, by the longest prefix in a CSV file and, where that
+//! says nothing, from MaxMind databases. A thread checks the files for changes, and reads all of them again.
 //!
 //! ```csv
 //! prefix,name,asn
@@ -22,11 +22,11 @@ use prefix_trie::PrefixMap;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// How often it is looked whether a file has changed.
+/// How often files are checked for changes.
 const LOOK: Duration = Duration::from_secs(2);
 const LONGEST: usize = 80;
 
-/// Whose an address is; `None` = the files do not say.
+/// The owner of an address; `None` = the files do not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     /// What people call it: the name in the CSV file, or an organisation.
@@ -34,7 +34,7 @@ pub struct Network {
     pub asn: Option<u32>,
 }
 
-/// Whose the two ends of a flow are. Unknown ones are left out of JSON.
+/// The owners of a flow's two ends. Unknown ones are left out of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowNetworks {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct FlowNetworks {
 }
 
 impl FlowNetworks {
-    /// In words, such as `campus -> Example Net (AS 64496)`, with `?` for an unknown end; `None` if both are.
+    /// In words, such as `campus -> Example Net (AS 64496)`, with `?` for an unknown end; `None` if both are unknown.
     pub fn describe(&self) -> Option<String> {
         let from = describe_network(self.source_network.as_deref(), self.source_as);
         let to = describe_network(self.destination_network.as_deref(), self.destination_as);
@@ -88,18 +88,18 @@ struct NetworkIndex {
     databases: Vec<Reader<Vec<u8>>>,
 }
 
-/// What distinguishes one state of a file from another; `None` = it cannot be looked at.
+/// Distinguishes states of files; `None` = the file's metadata cannot be read.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 impl Networks {
-    /// Reads the files, and follows their changes until it is dropped. A changed file that cannot be used is logged once,
-    /// and what was read before stays.
+    /// Reads the files, and follows their changes until this is dropped. If a changed file cannot be used, this is logged
+    /// once, and what was read before stays.
     ///
     /// # Errors
     /// A sentence that names the file and, in the CSV file, the line.
     pub fn open(csv: Option<PathBuf>, maxmind: Vec<PathBuf>) -> Result<Arc<Self>, String> {
         let files = NetworkFiles { csv, maxmind };
-        // Looked at first: what changes while it is read is read again.
+        // Taken first, so that what changes during reading is read again.
         let stamp = files.file_stamps();
         let known = RwLock::new(Arc::new(files.read()?));
         let networks = Arc::new(Self { files, known });
@@ -140,7 +140,7 @@ impl PartialEq for Networks {
 
 impl Eq for Networks {}
 
-/// Reads changed files again, as long as somebody has them.
+/// Reads changed files again, as long as anyone holds `of`.
 fn watch_files(of: &Weak<Networks>, mut last: Stamp) {
     loop {
         thread::sleep(LOOK);
@@ -155,7 +155,7 @@ fn watch_files(of: &Weak<Networks>, mut last: Stamp) {
                 let mut current = networks.known.write().unwrap_or_else(PoisonError::into_inner);
                 let before = std::mem::replace(&mut *current, Arc::new(known));
                 drop(current);
-                // Which takes a while, if it is large.
+                // Freeing a large one takes a while.
                 drop(before);
                 tracing::info!("names of networks read again");
             }
@@ -191,7 +191,7 @@ impl NetworkFiles {
     }
 }
 
-/// A database that says whose addresses are.
+/// Opens a database of autonomous systems.
 fn open_database(path: &Path) -> Result<Reader<Vec<u8>>, String> {
     let reader = Reader::open_readfile(path).map_err(|error| error.to_string())?;
     let kind = &reader.metadata().database_type;
@@ -213,7 +213,7 @@ struct AsnEntry<'a> {
     traits: Option<Box<AsnEntry<'a>>>,
 }
 
-/// A number of any integer type that the format has; MaxMind writes uint32, others what fits.
+/// A number of any integer type in the format: MaxMind writes uint32, others whatever fits.
 fn deserialize_as_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     struct AsNumber;
 
@@ -251,7 +251,7 @@ struct NetworkRow {
 }
 
 impl NetworkIndex {
-    /// Takes the lines of a file; the error begins with what follows its name.
+    /// Reads the lines of a file; the error begins with what follows the file's name.
     fn read(&mut self, path: &Path) -> Result<(), String> {
         let text = fs::read_to_string(path).map_err(|error| format!(": {error}"))?;
         let mut reader =
@@ -268,7 +268,7 @@ impl NetworkIndex {
                 _ => error.to_string(),
             });
             row.and_then(|row| self.insert_row(row)).map_err(|reason| {
-                // The reader's own number leaves out comments and empty lines before the record.
+                // The reader's own line number skips comments and empty lines before the record.
                 let read = text.get(..reader.position().byte() as usize).unwrap_or(&text);
                 format!(", line {}: {reason}", read.trim_end().lines().count())
             })?;
@@ -305,7 +305,7 @@ impl NetworkIndex {
             if network.name.is_some() && network.asn.is_some() {
                 break;
             }
-            // An entry that is damaged says nothing.
+            // A damaged entry says nothing.
             let found = database.lookup(address).and_then(|found| found.decode::<AsnEntry<'_>>());
             let Ok(Some(found)) = found else { continue };
             let found = found.traits.map_or(AsnEntry { traits: None, ..found }, |traits| *traits);
@@ -386,7 +386,7 @@ mod tests {
             text("description"),
             map(0),
         ];
-        // One node, both of whose records point to the beginning of the data.
+        // One node, both of whose records point to the start of the data.
         let tree = [0, 0, 17, 0, 0, 17];
         [&tree[..], &[0; 16], entry, b"\xab\xcd\xefMaxMind.com", &metadata.concat()].concat()
     }
@@ -397,7 +397,7 @@ mod tests {
     const UINT64: u8 = 9;
     const UINT128: u8 = 10;
 
-    /// An integer as the format writes it; types above 7 have a byte of their own.
+    /// An integer in the database's format; types above 7 have a byte of their own.
     fn integer(kind: u8, bytes: &[u8]) -> Vec<u8> {
         let len = bytes.len() as u8;
         let control = if kind > 7 { vec![len, kind - 7] } else { vec![kind << 5 | len] };
@@ -431,7 +431,7 @@ mod tests {
             (integer(UINT64, &4_200_000_000u64.to_be_bytes()), "Net (AS 4200000000)"),
             (integer(UINT128, &64500u128.to_be_bytes()), "Net (AS 64500)"),
             (integer(INT32, &64500i32.to_be_bytes()), "Net (AS 64500)"),
-            // None of an autonomous system: the name is still one.
+            // Not numbers of autonomous systems: the name is still used.
             (integer(INT32, &(-1i32).to_be_bytes()), "Net"),
             (integer(UINT64, &u64::MAX.to_be_bytes()), "Net"),
         ] {
@@ -492,7 +492,7 @@ mod tests {
         fs::write(&csv, "prefix,name\nnonsense\n").unwrap();
         thread::sleep(2 * LOOK);
         assert_eq!(description(&networks, "10.0.0.1"), "then");
-        // And it is looked at again.
+        // It is still being checked.
         fs::write(&csv, "prefix,name\n10.0.0.0/8,at last\n").unwrap();
         until("at last");
     }

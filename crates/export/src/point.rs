@@ -73,8 +73,8 @@ fn one_line(c: char) -> char {
     if c == '\n' { ' ' } else { c }
 }
 
-/// Appends a measurement or a tag's value, with these characters escaped. A backslash at the end would escape what stands
-/// behind the text: it becomes a slash.
+/// Appends a measurement or a tag's value, with these characters escaped. A backslash at the end would escape what
+/// follows the text, so it becomes a slash.
 fn push_series_text(series: &mut String, text: &str, special: &[char]) {
     for c in text.chars().map(one_line) {
         if special.contains(&c) {

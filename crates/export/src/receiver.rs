@@ -1,4 +1,4 @@
-//! What takes records of a spool, and how much of one it takes.
+//! Receivers of a spool's records, and how much of a record they take.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
     Done,
-    /// It will never take this many of the points, and has the others.
+    /// It will never take this many of the points, but has the others.
     Rejected {
-        /// Points; 0 if only parts of points are rejected, such as spans of a trace.
+        /// 0 if only parts of points are rejected, such as spans of a trace.
         points: u64,
         reason: String,
     },
@@ -26,7 +26,7 @@ impl WriteOutcome {
     }
 }
 
-/// A database or collector of telemetry. Called from a thread that may wait.
+/// A database or collector of telemetry. Its calls may block.
 pub(crate) trait RecordReceiver: Send {
     fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome;
 }
@@ -34,9 +34,9 @@ pub(crate) trait RecordReceiver: Send {
 /// Items of a rejected part that are tried alone before the part is halved.
 const ALONE: usize = 32;
 
-/// Writes items with `write`, whose error says why it refuses all of them. What is refused is halved until the bad ones
-/// are alone, so that no other is lost with them. If each of [`ALONE`] items spread over a part is refused alone, too,
-/// the part is given up: to find out that nothing is good would take two requests per item.
+/// Writes items with `write`, whose error says why it refuses all of them. Refused items are halved until the bad ones are alone, so that no others
+/// are lost with them. If [`ALONE`] items spread over a part are each refused alone, too, the part is given up: to establish that nothing in it is
+/// good would take two requests per item.
 pub(crate) fn write_halving<T>(
     items: &[T],
     points: &impl Fn(&[T]) -> u64,
@@ -68,7 +68,7 @@ pub(crate) fn write_halving<T>(
     if is_refused { WriteOutcome::Rejected { points: rejected, reason } } else { WriteOutcome::Done }
 }
 
-/// Whether one of [`ALONE`] items, spread over all but not evenly, is accepted: each third or fifth one may be bad; or that it cannot be found out now.
+/// Whether one of [`ALONE`] items, spread unevenly because each third or fifth may be bad, is accepted; or that this is unknown for now.
 fn is_any_taken<T>(
     items: &[T],
     write: &mut impl FnMut(&[T]) -> Result<WriteOutcome, String>,
@@ -120,7 +120,7 @@ mod tests {
         let (written, taken, calls) = halved(100, |part| part.iter().any(|item| [7, 99].contains(item)));
         assert_eq!((written, taken.len()), (rejected(2), 98));
         assert!(calls < 40, "{calls}");
-        // The number of dropped points is trusted; and a server that is down is down.
+        // The number of dropped points is trusted; and a server that is down ends it.
         let one = |items: &[u8]| items.len() as u64;
         assert_eq!(write_halving(&[0; 100], &one, &mut |_| Ok(rejected(3))), rejected(3));
         let mut calls = 0;
@@ -134,7 +134,7 @@ mod tests {
         let write =
             &mut |part: &[u8]| if part.contains(&3) { Err("no".into()) } else { Ok(WriteOutcome::Done) };
         assert_eq!(write_halving(&[3, 1, 1, 3], &two, write), rejected(4));
-        // Or none: the outcome says that they are rejected.
+        // Or none: the outcome still says that something was rejected.
         let none = |_: &[u8]| 0;
         assert_eq!(write_halving(&[3, 1, 1, 3], &none, write), rejected(0));
         assert_eq!(write_halving(&[1, 1], &none, write), WriteOutcome::Done);
@@ -145,7 +145,7 @@ mod tests {
         let (written, taken, calls) = halved(5000, |_| true);
         assert_eq!((written, taken.len()), (rejected(5000), 0));
         assert!(calls < 50, "{calls}");
-        // The first half is bad, in one piece: the other half arrives.
+        // The whole first half is bad: the other half arrives.
         let (written, taken, calls) = halved(5000, |part| part.iter().any(|item| *item < 2500));
         assert_eq!((written, taken.len()), (rejected(2500), 2500));
         assert!(calls < 700, "{calls}");

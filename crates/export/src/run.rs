@@ -1,4 +1,4 @@
-//! Running exporters: each follows the lists separately, so that none waits for another.
+//! Runs exporters: each follows the lists separately, so that none waits for another.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -35,9 +35,9 @@ use crate::spool::{Checkpoint, Spool};
 use crate::unique::SeriesTimes;
 
 pub(crate) const RECORD: u64 = 5_000;
-/// Most values whose state is kept: those reported longest ago are dropped.
+/// Most values whose state is kept: those reported longest ago are dropped first.
 const STATE: usize = 65_536;
-/// Series whose last times are kept with each record.
+/// Most series whose last times are saved with each record.
 const RECENT: usize = 64;
 /// Delay before a failed write is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -51,13 +51,13 @@ pub type Pages =
 /// Checks what [`Exporters::start`] checks: secrets and certificates. Makes no connection and changes nothing.
 ///
 /// # Errors
-/// What would keep it from starting, as far as that can be checked.
+/// What would keep it from starting, as far as it can be checked.
 pub fn check_exporters(config: &Config) -> Result<(), ExportError> {
     config.validate()?;
     build_sinks(config, "", &Arc::default()).map(drop)
 }
 
-/// Warns of a table whose secret goes to its URL as it is.
+/// Warns of a table whose secret is sent to its URL unencrypted.
 pub fn clear_text_warning(table: &str, url: &str) -> Option<String> {
     let is_hidden = url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_this_host);
     (!is_hidden).then(|| {
@@ -81,7 +81,7 @@ pub fn config_warnings(config: &Config) -> Vec<String> {
     in_clear.chain(brokers.map(of_broker)).collect()
 }
 
-/// Whether a URL without its scheme is one of this host.
+/// Whether a URL without its scheme points to this host.
 fn is_this_host(rest: &str) -> bool {
     let authority = rest.split('/').next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -91,15 +91,15 @@ fn is_this_host(rest: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
 }
 
-/// Where to begin without an earlier run, whether to end, and names.
+/// Where to begin without an earlier run, whether to end, and what some exporters need.
 #[derive(Clone, Default)]
 pub struct ExportOptions {
     pub begin: Begin,
-    /// End when everything there has been exported.
+    /// Ends when everything there has been exported.
     pub once: bool,
     /// Names of switches, ports and drop reasons, for exporters that want them.
     pub names: Arc<Names>,
-    /// Makes pages with the [sums of traffic](crate::traffic) alone, where there are any.
+    /// Builds pages with only the [sums of traffic](crate::traffic), if there are any.
     pub traffic: Option<Pages>,
     /// Alerts, for exporters that send them.
     pub alerts: Option<AlertFeeds>,
@@ -115,11 +115,11 @@ pub struct Exporters {
 }
 
 impl Exporters {
-    /// Starts the exporters in a configuration; `name` is the collector's, and part of the names of the spools'
-    /// directories. Those of metrics send what `pages` makes. Needs a tokio runtime.
+    /// Starts the configured exporters; `name` is the collector's, and part of the names of the spools' directories. Exporters
+    /// of metrics send the results of `pages`. Needs a tokio runtime.
     ///
     /// # Errors
-    /// Something that it needs on this machine is missing. A receiver that is down is not an error.
+    /// Something needed on this machine is missing. A receiver that is down is not an error.
     pub fn start(
         config: &Config,
         name: &str,
@@ -206,12 +206,11 @@ impl Exporters {
         Ok(all)
     }
 
-    /// Their counters: see [`ExportCounters::named_counters`].
     pub fn exporter_counters(&self) -> OfSinks {
         self.counters.clone()
     }
 
-    /// Waits until everything there has been exported, which ends only with [`ExportOptions::once`].
+    /// Waits until everything there has been exported, which happens only with [`ExportOptions::once`].
     pub async fn wait_until_done(&mut self) {
         for task in &mut self.tasks {
             if !task.is_finished() {
@@ -220,7 +219,7 @@ impl Exporters {
         }
     }
 
-    /// Ends them: what was read is in the spool, and what is in the spool stays there.
+    /// Stops them: what was read is in the spool, and what is in the spool stays there.
     pub async fn stop_exporters(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -235,13 +234,13 @@ impl Exporters {
                 let _ = thread.join();
             })
         });
-        // They may wait for a receiver: what is sent again after the next start is the same.
+        // They may wait for a receiver: after the next start, the same records are sent again.
         let _ = tokio::time::timeout(END, joined).await;
     }
 }
 
 async fn wait_for_stop(mut stopped: watch::Receiver<bool>) {
-    // `Err` means that the sender is gone, and this with it.
+    // `Err` means that the sender is gone, and the exporter with it.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -256,7 +255,7 @@ struct ToSpool {
 }
 
 impl ToSpool {
-    /// Adds a record to the spool, and returns whether it is there. Retries until the end if that fails.
+    /// Adds a record to the spool, retrying until the end; returns whether it is there.
     async fn append_record(&self, record: Vec<u8>, points: u64, kept: Checkpoint) -> bool {
         let record = Arc::new(record);
         let mut is_logged = false;
@@ -329,10 +328,10 @@ async fn send_pages(
 trait ExportReader: Send {
     type Event: Clone + Send + Sync;
 
-    /// Waits for the next ones: see [`EventReader::next`].
+    /// Waits for the next events: see [`EventReader::next`].
     fn next(&mut self) -> impl Future<Output = Option<Result<Events<Self::Event>, ClientError>>> + Send;
 
-    /// What an event is the last value of; `None` if it has no state to export.
+    /// The key of the value that an event sets; `None` if it has no state to export.
     fn state_key(_: &Self::Event) -> Option<(Key, Metric)> {
         None
     }
@@ -377,9 +376,9 @@ struct Points<R: ExportReader> {
     into: ToSpool,
     flush: Duration,
     state_every: Option<Duration>,
-    /// Makes pages with sums of traffic, to be read this often.
+    /// Builds pages with sums of traffic, read this often.
     traffic: Option<(Pages, Duration)>,
-    /// Alerts, each of which waits until it is in the spool.
+    /// Alerts; each waits until it is in the spool.
     alerts: Option<mpsc::Receiver<ExportedAlert>>,
     times: SeriesTimes,
     points: u64,
@@ -481,7 +480,7 @@ impl<R: ExportReader> Points<R> {
         is_put
     }
 
-    /// Writes a point of each current value.
+    /// Writes a point for each current value.
     async fn write_state(&mut self) {
         let now = now_ns();
         let mut events: Vec<R::Event> = self.state.iter().map(|(_, event)| event.clone()).collect();
@@ -496,7 +495,7 @@ impl<R: ExportReader> Points<R> {
         }
     }
 
-    /// Adds the sums of traffic of this moment.
+    /// Adds the current sums of traffic.
     async fn add_traffic(&mut self) {
         let Some((pages, _)) = &self.traffic else { return };
         match pages().await {
@@ -520,7 +519,7 @@ impl<R: ExportReader> Points<R> {
             true
         };
         if is_spooled {
-            // Who feeds may be gone: the next run gets it again then.
+            // If the feeder is gone, the next run gets the alert again.
             _ = spooled.send(());
         }
     }
@@ -536,7 +535,7 @@ impl<R: ExportReader> Points<R> {
     }
 }
 
-/// The next alert; `None` if no more come.
+/// The next alert; `None` if there will be none.
 async fn next_alert(alerts: &mut Option<mpsc::Receiver<ExportedAlert>>) -> Option<ExportedAlert> {
     match alerts {
         Some(alerts) => alerts.recv().await,
@@ -544,7 +543,7 @@ async fn next_alert(alerts: &mut Option<mpsc::Receiver<ExportedAlert>>) -> Optio
     }
 }
 
-/// From events to lines of JSON.
+/// Exports events as lines of JSON.
 async fn export_lines(
     mut reader: EventReader,
     names: Arc<Names>,
@@ -588,7 +587,7 @@ async fn export_lines(
             output = Some(to);
             match written {
                 Ok(()) => break,
-                // The reader is gone.
+                // The reader of standard output is gone.
                 Err(error) if is_stdout && error.kind() == std::io::ErrorKind::BrokenPipe => return,
                 Err(error) if !is_logged => {
                     tracing::error!(%error, "cannot write lines; trying again");

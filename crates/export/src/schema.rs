@@ -27,14 +27,14 @@ dta_proto::named! {
         /// | `drops` | flow, `switch`, `reason`, `reason_source` (of sFlow) | `value` (1), `ingress_port`, `egress_port`, `queue` |
         /// | `congestion` | flow, `switch`, `port`, `queue` | `occupancy`, `latency` (ns), `value` (1) |
         ///
-        /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an
-        /// unknown one is the tag `key` in hex. What was not available is left out. Switches, ports and reasons with a
-        /// name ([`Names`]) have it in the additional tags `switch_name`, `port_name` and `reason_name`; the ports of a
-        /// drop in the fields `ingress_port_name` and `egress_port_name`.
+        /// A flow is the tags `flow` (`10.0.0.1:5000->10.0.0.2:5000/udp`), `src`, `dst`, `sport`, `dport` and `proto`; an unknown
+        /// one is the tag `key` in hex. What was not available is left out. Switches, ports and reasons with a name ([`Names`])
+        /// have it in the additional tags `switch_name`, `port_name` and `reason_name`; a drop's ports have theirs in the fields
+        /// `ingress_port_name` and `egress_port_name`.
         #[default]
         Tags: "tags",
-        /// The names, fields and values of INTCollector's InfluxDB client, in which the name of a measurement contains
-        /// what are tags elsewhere. It has no points for drops, queue congestion and loops.
+        /// The names, fields and values of INTCollector's InfluxDB client, where the name of a measurement contains what are tags
+        /// elsewhere. It has no points for drops, queue congestion and loops.
         ///
         /// | measurement | fields |
         /// |---|---|

@@ -1,4 +1,4 @@
-//! The ways out that have a spool, as configured: what each sends, in which form, and to whom.
+//! The configured exporters with a spool: what each sends, in which form, and to whom.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) enum SinkInput {
         state_every: Option<Duration>,
         /// How often sums of traffic are sent; `None` = never.
         traffic_every: Option<Duration>,
-        /// Which events have the latencies of all switches on their path, for traces; `None` = none.
+        /// Which events carry the latencies of all switches on their path, for traces; `None` = none.
         traces: Option<TraceSelection>,
         /// Whether alerts are sent, too.
         takes_alerts: bool,
@@ -79,7 +79,7 @@ pub(crate) fn build_sinks(config: &Config, name: &str, names: &Arc<Names>) -> Re
     Ok(all)
 }
 
-/// The names that an exporter writes next to numbers: none if it is not to.
+/// The names that an exporter writes next to numbers: empty if it writes none.
 pub(crate) fn names_to_write(names: &Arc<Names>, is_wanted: bool) -> Arc<Names> {
     if is_wanted { names.clone() } else { Arc::new(Names::empty()) }
 }

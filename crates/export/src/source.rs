@@ -29,15 +29,15 @@ use tokio::task::JoinSet;
 /// The default store to which the translator's rules append events.
 pub const DEFAULT_STORE: &str = dta_proto::telemetry::store::EVENTS;
 
-/// How many lists there are; their numbers are in [`dta_proto::telemetry::list`].
+/// The number of lists; each list's number is in [`dta_proto::telemetry::list`].
 pub const LISTS: usize = list::COUNT as usize;
 
-// The lists of hosts are as many, and their names are where the key directory is.
+// Hosts have as many lists, with their names where the key directory is.
 const _: () = assert!(trace::list::COUNT == list::COUNT && trace::list::NAMES == list::KEYS);
 
-/// An entry of lists that a [`EventSource`] can follow.
+/// An entry of lists that an [`EventSource`] can follow.
 pub trait ListEntry: Sized + Send + 'static {
-    /// Decodes it; `None` if the bytes are not one.
+    /// Decodes an entry; `None` if the bytes are not one.
     fn parse_entry(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -53,7 +53,7 @@ impl ListEntry for trace::TraceEntry {
     }
 }
 
-/// How often it is looked whether an empty list has something.
+/// How often an empty list is checked for entries.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long to wait before a collector is tried again.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
@@ -66,11 +66,11 @@ pub enum Begin {
     /// With the oldest batch in the ring.
     #[default]
     Oldest,
-    /// With the very first batch: those no longer in the ring are reported as overwritten.
+    /// With the very first batch; those no longer in the ring are reported as overwritten.
     First,
-    /// With the next batch to come.
+    /// With the next batch that comes.
     Next,
-    /// After this sequence, as a reader that read it. If the list has started again meanwhile, with its oldest.
+    /// After this sequence, for a reader that has read up to it. If the list has started over meanwhile, with its oldest batch.
     Behind(u32),
 }
 
@@ -81,12 +81,12 @@ pub struct SourceOptions {
     /// Where to begin in each list, by its number; `None` = not followed. The key directory always begins with its
     /// oldest entry.
     pub begin: [Option<Begin>; LISTS],
-    /// End when everything there has been read, instead of waiting for more.
+    /// Ends when everything there has been read, instead of waiting for more.
     pub once: bool,
 }
 
 impl Default for SourceOptions {
-    /// All lists of `int-events`, from the oldest batch on, without end.
+    /// All lists of `int-events`, endlessly, from the oldest batch on.
     fn default() -> Self {
         Self { store: DEFAULT_STORE.into(), begin: [Some(Begin::Oldest); LISTS], once: false }
     }
@@ -100,7 +100,7 @@ pub struct EntryBatch<E = TelemetryEntry> {
     /// Sequence of the last batch that was read, to continue after ([`Begin::Behind`]). 0 if none was read yet.
     pub sequence: u32,
     pub entries: Vec<E>,
-    /// What was skipped before and among them.
+    /// What was skipped before and among the entries.
     pub lost: Lost,
 }
 
@@ -184,7 +184,7 @@ pub struct EventSource<E = TelemetryEntry> {
 }
 
 impl<E: ListEntry> EventSource<E> {
-    /// Starts to follow what `options` names; needs a tokio runtime.
+    /// Starts to follow what `options` say; needs a tokio runtime.
     pub fn new(ask: Arc<dyn Ask>, options: &SourceOptions, counters: Arc<ListCounters>) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         // True once the key directory has been read to its end, or if it is not followed.
@@ -237,7 +237,7 @@ struct List<E> {
 struct SourceDropped;
 
 impl<E: ListEntry> List<E> {
-    /// The key directory: first to its current end, then what comes.
+    /// Follows the key directory: first to its current end, then onwards.
     async fn follow_keys(mut self, named: Arc<watch::Sender<bool>>) {
         if self.follow_list(true).await.is_ok() {
             named.send_replace(true);
@@ -247,7 +247,7 @@ impl<E: ListEntry> List<E> {
         }
     }
 
-    /// Another list, once the key directory has been read to its current end.
+    /// Follows another list, once the key directory has been read to its current end.
     async fn follow_after_keys(mut self, mut named: watch::Receiver<bool>) {
         if named.wait_for(|named| *named).await.is_ok() {
             let _ = self.follow_list(self.once).await;
@@ -261,7 +261,7 @@ impl<E: ListEntry> List<E> {
             match self.try_follow(once, &mut is_reported).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    // What was followed and broke off is retried soon.
+                    // A list that was followed and broke off is retried soon.
                     if !is_reported {
                         (again, is_reported) = (AGAIN, true);
                         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
@@ -308,7 +308,7 @@ impl<E: ListEntry> List<E> {
         };
         let request = match self.at {
             Begin::Oldest => TailRequest { from_start: true, ..request },
-            // Sequences wrap: after two thousand million batches the first one lies ahead.
+            // Sequences wrap: after two thousand million batches, the first one lies ahead.
             Begin::First => match self.newest_sequence().await? {
                 newest if newest == 1 || is_sequence_after(newest, 1) => {
                     TailRequest { from_sequence: 1, ..request }
@@ -318,7 +318,7 @@ impl<E: ListEntry> List<E> {
             Begin::Next => request,
             Begin::Behind(0) => TailRequest { from_start: true, ..request },
             Begin::Behind(sequence) => {
-                // An empty list does not say whether it continues there: its first batch will show it.
+                // An empty list does not show whether it started over: its first batch will.
                 let newest = loop {
                     match self.newest_sequence().await? {
                         0 if once => return Ok(None),
@@ -353,7 +353,7 @@ impl<E: ListEntry> List<E> {
         Ok(newest)
     }
 
-    /// The contents of a message; the list continues after it.
+    /// Reads a message; the list continues after it.
     fn read_message(&mut self, message: TailResponse) -> EntryBatch<E> {
         if message.sequence != 0 {
             self.at = Begin::Behind(message.sequence as u32);

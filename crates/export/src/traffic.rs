@@ -1,12 +1,12 @@
-//! Traffic by exporter, interface and protocol: sums of flow records, as counters whose rates anybody can take; and the
-//! largest flows of the last minute.
+//! Traffic by exporter, interface and protocol: sums of flow records as counters, from which anybody can take rates; and
+//! the largest flows of the last minute.
 //!
-//! Sums are multiplied by the sampling rate. An exporter may count a flow twice, where it enters and where it leaves.
-//! What it counts where flows leave counts only if they enter by an interface at which it does not count. What leaves by
-//! an interface is, the other way round, what is counted there where flows leave, if anything is. What several exporters
+//! Sums are multiplied by the sampling rate. An exporter may count a flow twice, where it enters and where it leaves. A
+//! record from where a flow leaves counts only if the flow enters by an interface where the exporter does not count.
+//! Conversely, what leaves by an interface is taken from records made there, if there are any. What several exporters
 //! see is in the sums of each.
 //!
-//! Whoever can send records can invent exporters and interfaces. So the series of each kind are limited: what has no
+//! Anyone who can send records can invent exporters and interfaces. So the series of each kind are limited: what has no
 //! room is summed as `other`, and existing series go on.
 
 use std::collections::HashMap;
@@ -27,13 +27,13 @@ pub const MAX_EXPORTERS: usize = 256;
 pub const MAX_INTERFACES: usize = 4096;
 /// Most pairs of an exporter and a protocol with sums of their own.
 pub const MAX_PROTOCOLS: usize = 2048;
-/// What the metrics of this module begin with.
+/// The prefix of this module's metrics.
 pub(crate) const PREFIX: &str = "dta_traffic_";
 
-/// What has no sums of its own.
+/// Stands for everything without sums of its own.
 const OTHER: &str = "other";
 
-/// An exporter; `None`: those without room.
+/// An exporter; `None` for those without room.
 type Exporter = Option<Ipv6Addr>;
 
 /// Values by key, up to a limit.
@@ -52,33 +52,33 @@ impl<K: Eq + Hash, V: Default> BoundedTable<K, V> {
         self.values.len() < self.limit || self.values.contains_key(key)
     }
 
-    /// The value of a key, or of `other` where there is no room for it. Those of others come on top of the limit.
+    /// The value of a key, or of `other` if there is no room for it. Values of `other` keys come on top of the limit.
     fn value_of(&mut self, key: K, other: K) -> &mut V {
         self.entry_of(key, other).0
     }
 
-    /// The same, and whether it is the key's own.
+    /// As [`Self::value_of`], and whether the value is the key's own.
     fn entry_of(&mut self, key: K, other: K) -> (&mut V, bool) {
         let is_own = self.has_room(&key);
         (self.values.entry(if is_own { key } else { other }).or_default(), is_own)
     }
 }
 
-/// What enters and leaves by an interface.
+/// Traffic that enters and leaves by an interface.
 #[derive(Clone, Copy, Debug, Default)]
 struct InterfaceTraffic {
     entering: FlowSums,
     leaving: FlowSums,
-    /// Whether the exporter counts here where flows enter.
+    /// Whether the exporter counts flows here as they enter.
     counts_entering: bool,
-    /// Whether it counts here where flows leave.
+    /// Whether the exporter counts flows here as they leave.
     counts_leaving: bool,
 }
 
-/// Batches of records that are in no sum, by why.
+/// Batches of records missing from the sums, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissedBatches {
-    /// Newer ones took their place in the ring before they were read.
+    /// Newer batches overwrote them before they were read.
     pub overwritten: u64,
     /// They never came, although later ones did.
     pub missing: u64,
@@ -90,9 +90,9 @@ pub struct MissedBatches {
 #[derive(Debug)]
 pub struct Traffic {
     exporters: BoundedTable<Exporter, FlowSums>,
-    /// By exporter and number of the interface; `None`: those without room.
+    /// By exporter and interface number; `None` for those without room.
     interfaces: BoundedTable<(Exporter, Option<u32>), InterfaceTraffic>,
-    /// By exporter and protocol; `None`: those without room.
+    /// By exporter and protocol; `None` for those without room.
     protocols: BoundedTable<(Exporter, Option<u8>), FlowSums>,
     largest: Vec<(Flow, FlowSums)>,
     missed: MissedBatches,
@@ -124,10 +124,10 @@ impl Traffic {
         let counted_leaving = record.direction == DIRECTION_EGRESS;
         let exporter = Some(record.exporter).filter(|exporter| self.exporters.has_room(&Some(*exporter)));
         let of_exporter = self.exporters.value_of(exporter, None);
-        // Interfaces of several exporters have nothing in common but their number.
+        // Interfaces of several exporters have nothing in common but their numbers.
         let interface = |number| (exporter, exporter.map(|_| number));
 
-        // What one interface counts says nothing about the others that share the entry of those without room.
+        // What one interface counts says nothing about the others in the shared entry of those without room.
         let (entry, is_own) = self.interfaces.entry_of(interface(record.in_if), (exporter, None));
         entry.counts_entering |= !counted_leaving && is_own && exporter.is_some();
         if !counted_leaving || !entry.counts_entering {
@@ -154,8 +154,8 @@ impl Traffic {
         self.largest = largest;
     }
 
-    /// Adds all series to a page. With names, exporters and interfaces have theirs in a label; `reported_name` is an
-    /// interface's, as its exporter gives it.
+    /// Adds all series to a page. Exporters and interfaces with names have them in labels; `reported_name` is an
+    /// interface's name as its exporter gives it.
     pub fn add_to_page(
         &self,
         page: &mut MetricsPage,
@@ -339,7 +339,7 @@ mod tests {
         let both = traffic([ingress, egress, ingress, egress]);
         assert_eq!(series(&both, "exporter_bytes"), ["_total{exporter=\"10.0.0.1\"} 2000"]);
         assert_eq!(count_and_sum(&both, "protocol_bytes"), (1, 2000));
-        // The first record says that it leaves by 2 before it is known that the exporter counts there.
+        // The first record adds to what leaves by 2 before it is known that the exporter counts there.
         assert_eq!(
             series(&both, "interface_bytes"),
             [
@@ -347,16 +347,16 @@ mod tests {
                 "_total{exporter=\"10.0.0.1\",interface=\"2\",interface_name=\"wan\",direction=\"out\"} 3000"
             ]
         );
-        // At one interface alone: what comes from there is counted where it enters, what goes there where it leaves.
+        // At one interface alone: what comes from there is counted as it enters, what goes there as it leaves.
         let back = FlowRecord { in_if: 2, out_if: 1, ..ingress };
         let one = traffic([egress, back, egress, back]);
         assert_eq!(series(&one, "exporter_bytes"), ["_total{exporter=\"10.0.0.1\"} 4000"]);
         assert_eq!(count_and_sum(&one, "interface_bytes"), (4, 8000));
-        // Only where it leaves.
+        // Only where flows leave.
         assert_eq!(series(&traffic([egress; 3]), "exporter_bytes"), ["_total{exporter=\"10.0.0.1\"} 3000"]);
     }
 
-    /// One below its limit, at it, and beyond it.
+    /// Below the limit, at it, and beyond it.
     #[test]
     fn what_has_no_room_is_summed_as_other() {
         type NumberedRecord = fn(u32) -> FlowRecord;
@@ -369,7 +369,7 @@ mod tests {
             let directions = if family == "interface_bytes" { 2 } else { 1 };
             for (count, others) in [(limit - 1, 0), (limit, 0), (limit + 1, 1), (limit + 7, 1)] {
                 let mut traffic = traffic((0..count as u32).map(number));
-                // What is known goes on.
+                // Existing series go on.
                 traffic.add_record(&number(0));
                 let lines = series(&traffic, family);
                 assert_eq!(lines.len(), directions * (count.min(limit) + others), "{family} of {count}");

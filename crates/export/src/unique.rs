@@ -1,5 +1,5 @@
-//! What is unique: identifiers, and times per series, so that no point replaces another: a database keeps one point per series and time, and
-//! two reports may have arrived in the same nanosecond, or carry the same switch's time.
+//! What must be unique: identifiers, and times within a series, so that no point replaces another. A database keeps one point per series and
+//! time, and two reports may have arrived in the same nanosecond, or carry the same switch's time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
-/// Gives what is sent an identifier, which it keeps when it is sent again. No two are the same, whichever process gives them.
+/// Assigns identifiers, which stay the same when something is sent again. No two are the same, whichever process assigns them.
 #[cfg(any(feature = "kafka", feature = "otlp"))]
 pub(crate) struct Ids {
     own: u64,
@@ -18,30 +18,30 @@ pub(crate) struct Ids {
 #[cfg(any(feature = "kafka", feature = "otlp"))]
 impl Ids {
     pub(crate) fn new() -> Self {
-        // What cannot be had at random is at least not had twice.
+        // Without random numbers, the time at least does not repeat.
         Self { own: getrandom::u64().unwrap_or_else(|_| dta_files::moment::now_ns()), given: 0 }
     }
 
-    /// One that was not given before.
+    /// An identifier that was not assigned before.
     pub(crate) fn next(&mut self) -> u128 {
         self.given += 1;
         u128::from(self.own) << 64 | u128::from(self.given)
     }
 }
 
-/// Series whose last time is remembered.
+/// Most series whose last time is remembered.
 const SERIES: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AssignedTime {
     series: u64,
-    /// The event's own time, and
+    /// The event's own time.
     own: u64,
-    /// the one that was assigned.
+    /// The time assigned to it.
     given: u64,
 }
 
-/// Assigns times. One that is taken in its series becomes the next free nanosecond.
+/// Assigns times. If a time is taken in its series, the next free nanosecond is assigned.
 #[derive(Debug)]
 pub(crate) struct SeriesTimes(LruCache<u64, AssignedTime>);
 
@@ -57,7 +57,7 @@ impl SeriesTimes {
 
     /// The time for a point of this series; `part` separates points that should have the same time.
     pub(crate) fn assign_time(&mut self, series: &str, part: u8, own: u64) -> u64 {
-        // Its keys are constant, so that saved hashes mean the same in another process.
+        // The hasher's keys are constant, so saved hashes mean the same in another process.
         let mut hasher = DefaultHasher::new();
         (series, part).hash(&mut hasher);
         let series = hasher.finish();
@@ -87,7 +87,7 @@ mod tests {
         let mut times = SeriesTimes::new(&[]);
         assert_eq!([5, 5, 6, 5, 9].map(|own| times.assign_time("a", 0, own)), [5, 6, 7, 8, 9]);
         assert_eq!([times.assign_time("b", 0, 5), times.assign_time("a", 1, 5)], [5, 5]);
-        // A switch's time may go back.
+        // A switch's time may go backwards.
         assert_eq!(times.assign_time("a", 0, 3), 3);
         let mut again = SeriesTimes::new(&times.recent_series(8));
         assert_eq!(again.assign_time("a", 0, 3), 4);

@@ -1,13 +1,13 @@
 //! Converts the times of several hosts to one clock.
 //!
-//! Hosts synchronised by PTP share their time; what packets in both directions show of its error is reported with it.
+//! Hosts synchronised by PTP share their time; the error that packets in both directions reveal is reported with it.
 //! Other hosts are compared in pairs that packets cross in both directions ([`dta_proto::clock`]), starting at the
 //! host with the most packets.
 //!
-//! Two clocks do not say which of two hosts a packet passed first. But its order at the points of one host tells the
-//! two directions apart (or, with one point in each host, source and destination do); and packets from the first to
-//! the second host always show more of the second clock, relative to the first, than packets the other way at about
-//! the same time.
+//! Two clocks do not tell which of two hosts a packet passed first. But its order at the points of one host tells the
+//! two directions apart (with one point in each host, source and destination do); and packets from the first to the
+//! second host always show more of the second clock, relative to the first, than packets the other way at about the
+//! same time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,16 +38,16 @@ pub enum Clock {
     /// PTP synchronises it and the reference: times are used unchanged. Packets in both directions show that it is
     /// off by at most `bound` nanoseconds, and at least `apart`; `None` = they do not show it.
     Synchronized {
-        /// How far it is off at most.
+        /// The most it can be off.
         bound: Option<f64>,
-        /// How far it is off at least.
+        /// The least it is off.
         apart: Option<f64>,
     },
     /// By one or several fitted lines, which are off by at most `bound` nanoseconds in total.
     Fitted {
         /// The lines, from this clock to the reference.
         steps: Vec<ClockFitStep>,
-        /// How far it is off at most.
+        /// The most it can be off.
         bound: f64,
     },
     /// The clock difference is unknown, and why.
@@ -177,7 +177,7 @@ impl Clock {
 /// What a comparison says about a clock that is used unchanged.
 fn synchronized(compared: &Result<Fit, NoFit>) -> Clock {
     let Ok(fit) = compared else { return Clock::Synchronized { bound: None, apart: None } };
-    // By packets the difference is around this, no further off than the bound.
+    // Packets put the difference at about this, within the bound.
     let off = fit.most_ahead();
     let apart = (off > fit.bound).then_some(off - fit.bound);
     Clock::Synchronized { bound: Some(off + fit.bound), apart }
@@ -215,7 +215,7 @@ fn compare_clocks(packets: &[TracedPacket], first: u16, second: u16) -> Result<F
         |both| direction_in(both.second),
         |both| direction_of_flow(both.first),
     ];
-    // The method that knows the direction of most packets, in both directions.
+    // The method that tells the direction of the most packets, counting the rarer direction.
     let smaller = |way: &fn(&VisitPair<'_>) -> Option<bool>| {
         let count = |direction| both.iter().filter(|both| way(both) == Some(direction)).count();
         count(true).min(count(false))
@@ -231,8 +231,8 @@ fn compare_clocks(packets: &[TracedPacket], first: u16, second: u16) -> Result<F
     classes.iter_mut().for_each(|class| class.sort_by_key(|both| entry_time(both.first)));
     let [one, other] = &classes;
     let (forth, back) = if is_forward_class(one, other) { (one, other) } else { (other, one) };
-    // For a packet to the second host: its last time in the first one and its first time in the second one; and vice
-    // versa.
+    // A packet to the second host crosses between its last time in the first and its first time in the second; and
+    // vice versa.
     let forth =
         forth.iter().map(|both| Crossing { first: exit_time(both.first), second: entry_time(both.second) });
     let back =
@@ -259,7 +259,7 @@ fn is_forward_class(one: &[&VisitPair<'_>], other: &[&VisitPair<'_>]) -> bool {
         let next = other.partition_point(|other| entry_time(other.first) < at);
         let near = [next.checked_sub(1), Some(next)].into_iter().flatten().filter_map(|n| other.get(n));
         let Some(near) = near.min_by_key(|other| entry_time(other.first).abs_diff(at)) else { continue };
-        // What is distant in time says little, but may be all there is.
+        // Packets far apart in time say little, but may be all there is.
         let weight = if entry_time(near.first).abs_diff(at) <= WINDOW { 1000 } else { 1 };
         if ahead(both) > ahead(near) { more += weight } else { less += weight }
     }

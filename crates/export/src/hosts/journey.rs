@@ -1,4 +1,4 @@
-//! The way of one packet through hosts.
+//! The path of one packet through hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub struct Passed {
     pub host: u16,
     /// Nanoseconds by the host's clock.
     pub time: u64,
-    /// The same by the clock of the reference; `None` if unknown.
+    /// The same on the reference's clock; `None` if unknown.
     pub at: Option<u64>,
 }
 
 impl Passed {
-    /// Nanoseconds since the packet passed another point; `None` if the difference of the clocks is unknown.
+    /// Nanoseconds since the packet passed another point; `None` if the clocks' difference is unknown.
     pub fn elapsed_since(&self, before: &Passed) -> Option<i64> {
         let nanoseconds = |a: u64, b: u64| (i128::from(b) - i128::from(a)) as i64;
         match (before.at, self.at) {
@@ -37,7 +37,7 @@ impl Passed {
     }
 }
 
-/// A packet's points in their order, on one clock as far as it is known.
+/// A packet's points in order, on one clock where that is known.
 pub fn journey_points(packet: &TracedPacket, clocks: &Clocks) -> Vec<Passed> {
     let mut stops = Vec::new();
     for visit in &packet.visits {
@@ -47,7 +47,7 @@ pub fn journey_points(packet: &TracedPacket, clocks: &Clocks) -> Vec<Passed> {
         }
     }
     if stops.iter().all(|stop| stop.at.is_some()) {
-        // For two hosts at the same time, the order of the hops is as good as any.
+        // At equal times on two hosts, the order of the hops is as good as any.
         stops.sort_by_key(|stop| (stop.at, stop.hop));
     } else {
         // Without a common clock, hosts are ordered by their lowest hops, as their points are numbered.
@@ -59,17 +59,17 @@ pub fn journey_points(packet: &TracedPacket, clocks: &Clocks) -> Vec<Passed> {
     stops
 }
 
-/// That there are no times to and from a host.
+/// Says that there are no times to and from a host.
 pub fn unknown_clock(host: &str, why: &str) -> String {
     format!("The clock difference of host {host} is unknown ({why}): times to and from it are missing.")
 }
 
-/// A packet that hosts reported, with all that is known of it.
+/// A packet that hosts reported, with all that is known about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTrace {
     /// Its first digest.
     pub digest: u64,
-    /// Its points; none if it is only known where it was dropped.
+    /// Its points; none if only its drop is known.
     pub packet: TracedPacket,
     pub drops: Vec<DropRecord>,
     /// Names of hosts, points and reasons.
@@ -78,14 +78,14 @@ pub struct HostTrace {
 }
 
 impl HostTrace {
-    /// What was reported of it first, by the clocks of the hosts.
+    /// The first report about it, by the hosts' own clocks.
     pub fn first_sighting(&self) -> PacketSighting {
         let records = self.packet.records.iter().map(|record| record.seen);
         let all = records.chain(self.drops.iter().map(|drop| drop.seen));
         all.min_by_key(|seen| (seen.time, seen.host)).unwrap_or_default()
     }
 
-    /// Its flow where it was seen first; `None` if only the key is known, as of IPv6.
+    /// Its flow where it was first seen; `None` if only the key is known, as for IPv6.
     pub fn known_flow(&self) -> Option<Flow> {
         self.first_sighting().flow.to_ipv4_flow()
     }
@@ -95,7 +95,7 @@ impl HostTrace {
         name.cloned().unwrap_or_else(|| format!("point {hop}"))
     }
 
-    /// The hosts of its points, and those that dropped it.
+    /// The hosts that it passed, and those that dropped it.
     pub fn host_ids(&self) -> BTreeSet<u16> {
         let points = self.packet.visits.iter().map(|visit| visit.host);
         points.chain(self.drops.iter().map(|drop| drop.seen.host)).collect()

@@ -11,9 +11,9 @@ use dta_rpc::{Ask, AskKeys, ClientError};
 pub struct PacketRecord {
     /// The first point.
     pub seen: PacketSighting,
-    /// How many points of the host saw it.
+    /// How many of the host's points saw it.
     pub points: u8,
-    /// Its digest at the last one.
+    /// Its digest at the last point.
     pub left: u64,
 }
 
@@ -27,12 +27,12 @@ pub struct DropRecord {
 /// Names that hosts reported, by host, kind and number.
 pub type HostNames = BTreeMap<(u16, Named, u32), String>;
 
-/// A host for people: its name, and its number in brackets.
+/// A host as people read it: its name, with its number in brackets.
 pub fn host_name(names: &HostNames, host: u16) -> String {
     name_with_number(names.get(&(host, Named::Host, 0)), "", host.into())
 }
 
-/// A reason of drops in a host for people.
+/// A host's drop reason as people read it.
 pub fn reason_name(names: &HostNames, host: u16, reason: u32) -> String {
     name_with_number(names.get(&(host, Named::Reason, reason)), "reason ", reason)
 }
@@ -41,8 +41,8 @@ fn name_with_number(name: Option<&String>, what: &str, number: u32) -> String {
     name.map_or_else(|| format!("{what}{number}"), |name| format!("{name} ({number})"))
 }
 
-/// The host of each hop on the path. A host whose names are no longer in the ring is known by the first points of its
-/// packets.
+/// The host of each hop on the path. Hosts whose names are no longer in the ring are known from the first points of
+/// their packets.
 pub fn hosts_of_hops(names: &HostNames, packets: &[PacketRecord]) -> [Option<u16>; HOPS as usize] {
     let mut hosts = [None; HOPS as usize];
     for (host, _, hop) in names.keys().filter(|(_, of, _)| *of == Named::Point) {
@@ -66,7 +66,7 @@ pub struct VisitStop {
     pub time: u64,
 }
 
-/// What one host saw of a packet, by time.
+/// What one host saw of a packet, in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub host: u16,
@@ -76,20 +76,20 @@ pub struct Visit {
     pub flow: Key,
     /// The points, at least one.
     pub stops: Vec<VisitStop>,
-    /// How many points of the host saw it besides these.
+    /// How many other points of the host saw it.
     pub missing: u8,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracedPacket {
     pub records: Vec<PacketRecord>,
-    /// The points, of each host.
+    /// What each host saw.
     pub visits: Vec<Visit>,
-    /// Hosts that saw it, and whose points are no longer known: later packets overwrote them.
+    /// Hosts that saw it but whose points are lost: later packets overwrote them.
     pub lost: Vec<u16>,
 }
 
-/// The packets of these records that satisfy `wanted`, with their points, which are asked for.
+/// The packets of these records that satisfy `wanted`, with their points, which are queried.
 pub async fn with_points(
     ask: &dyn Ask,
     names: &HostNames,

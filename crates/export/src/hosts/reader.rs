@@ -1,8 +1,8 @@
 //! Follows what hosts report, and puts packets together.
 //!
-//! Each host reports on its own what it saw of a packet, and reports drops separately, in no particular order. So the
-//! records of a packet wait for further ones (`WAIT`), and then its points are queried. A record that comes later
-//! counts as a packet of its own.
+//! Each host reports separately what it saw of a packet, and reports drops separately, in no particular order. So the
+//! records of a packet wait for more (`WAIT`); then its points are queried. A record that comes later counts as a packet
+//! of its own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::config::TraceSelection;
 use crate::events::{Events, LookupCounters, Positions};
 use crate::source::{EntryBatch, EventSource, LISTS};
 
-/// Ticks that a packet waits, from its first record on. A host reports a packet when it saw nothing of it for a fifth of a
-/// second (two at most: `--settle`), and a translator holds an entry for another tenth.
+/// Ticks that a packet waits, from its first record on. A host reports a packet after seeing nothing of it for a fifth of
+/// a second (two seconds at most: `--settle`), and a translator holds an entry for another tenth.
 const WAIT: u64 = 12;
 /// Time between ticks. While this host stands still, at most one tick is counted.
 const TICK: Duration = Duration::from_millis(250);
-/// Records after which a tick is over early: so some 65,000 wait at most.
+/// Records after which a tick ends early, so that about 65,000 wait at most.
 const RECORDS: usize = 65_536 / WAIT as usize;
-/// Packets that passed several hosts, by which clocks are compared: the last ones.
+/// The last packets that passed several hosts, used to compare clocks.
 const CROSSINGS: usize = 4096;
 /// Delay before a failed query is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,12 +48,12 @@ pub struct HostReader {
     is_failed: bool,
     crossings: VecDeque<TracedPacket>,
     ended: bool,
-    /// Positions up to which lists have come, and those up to which nothing waits.
+    /// Positions up to which lists were received, and up to which nothing waits.
     come: Positions,
     read: Positions,
 }
 
-/// Records that wait, in the order in which they came.
+/// Waiting records, in order of arrival.
 #[derive(Debug, Default)]
 struct PendingRecords {
     packets: Vec<PendingRecord<PacketRecord>>,
@@ -76,7 +76,7 @@ struct ClosingRecords {
 }
 
 impl HostReader {
-    /// Packets of `source`, with queries to `ask`, of which `rule` says which are wanted; needs a tokio runtime.
+    /// Reads packets from `source`, querying `ask`; `rule` says which are wanted. Needs a tokio runtime.
     pub fn new(
         source: EventSource<TraceEntry>,
         ask: Arc<dyn Ask>,
@@ -130,7 +130,7 @@ impl HostReader {
                 return None;
             }
             tokio::select! {
-                // Read all that is there before a packet goes without it.
+                // Read all that is there before completing a packet without it.
                 biased;
                 batch = self.source.next() => match batch {
                     Some(Ok(batch)) => self.queue_batch(batch),
@@ -185,7 +185,7 @@ impl HostReader {
         let PendingRecords { packets, drops } = &self.waiting;
         let (ended, ticks) = (self.ended, self.ticks);
         let is_due = |tick: u64| ended || tick + WAIT <= ticks;
-        // Those that wait are in the order in which they came.
+        // Waiting records are in order of arrival.
         let oldest = [packets.first().map(|first| first.tick), drops.first().map(|first| first.tick)];
         if !oldest.into_iter().flatten().any(is_due) {
             return None;
@@ -212,7 +212,7 @@ impl HostReader {
         Some(due)
     }
 
-    /// Asks for the points of the packets that are taken.
+    /// Queries the points of the packets in `closing`.
     async fn complete_packets(&mut self) -> Result<Events<HostTrace>, ClientError> {
         let mut events = Events { events: Vec::new(), left_out: 0, read: self.read };
         let Some(ClosingRecords { packets, drops }) = &self.closing else { return Ok(events) };
@@ -229,7 +229,7 @@ impl HostReader {
         let is_wanted = |records: &[PacketRecord]| {
             admits(first(&records[0].seen), &mut records.iter().map(|record| record.seen))
         };
-        // Packets of all flows say how the clocks of hosts compare.
+        // Clocks are compared by packets of all flows.
         let crosses =
             |records: &[PacketRecord]| records.iter().any(|one| one.seen.host != records[0].seen.host);
         let known =
@@ -248,13 +248,13 @@ impl HostReader {
             let digest = first(&packet.records[0].seen);
             traces.push(trace(digest, packet, dropped.remove(&digest).unwrap_or_default()));
         }
-        // What is left was dropped before any point saw it, or is not wanted.
+        // The rest was dropped before any point saw it, or is not wanted.
         for (digest, drops) in dropped.into_iter().filter(|(digest, _)| !recorded.contains(digest)) {
             if admits(digest, &mut drops.iter().map(|drop| drop.seen)) {
                 traces.push(trace(digest, TracedPacket::default(), drops));
             }
         }
-        // A packet of one host has the times of that host.
+        // A packet seen by only one host has that host's times.
         let mut of_several: Vec<_> = traces.iter_mut().filter(|trace| trace.host_ids().len() > 1).collect();
         if !of_several.is_empty() {
             let clocks = Arc::new(Clocks::from_packets(self.crossings.make_contiguous()));

@@ -1,4 +1,4 @@
-//! The address of a small HTTP port, in a flag or configuration: of metrics, and of the page.
+//! The address of a small HTTP port, in a flag or configuration: for metrics, and for the page.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use tokio::net::TcpListener;
 /// `auto`, `off` or `HOST:PORT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Address {
-    /// The program's default address, if it is free: a second instance on a host logs that it is not, and runs
-    /// without.
+    /// The program's default address, if it is free: a second instance on a host logs that it is taken, and
+    /// runs without.
     #[default]
     Auto,
     Off,
-    /// Exactly there. Port 0 takes a free one.
+    /// Exactly this one. Port 0 takes a free port.
     At(SocketAddr),
 }
 
@@ -23,7 +23,6 @@ pub enum Address {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve {purpose} on {address}: {source}; choose another --{flag}, or `off`")]
 pub struct PortError {
-    /// What is served there.
     pub purpose: &'static str,
     pub flag: &'static str,
     pub address: SocketAddr,
@@ -31,7 +30,7 @@ pub struct PortError {
 }
 
 impl Address {
-    /// Opens the port; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if it is off.
+    /// Opens the port; needs a tokio runtime. `own` is the address for [`Address::Auto`]. `None` if it is off.
     pub async fn open_port(
         self,
         own: SocketAddr,

@@ -1,6 +1,6 @@
-//! Slots for connections to a small port. When they are full, one is closed for the newcomer, so nobody can lock others
-//! out: first those that have not sent their request, of these the ones of the busiest address, and of these the
-//! oldest.
+//! Slots for connections to a small port. When they are full, a connection is closed for the newcomer, so that nobody
+//! can lock others out: preferably one that has not sent its request, from the busiest address, and the oldest of
+//! those.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -54,7 +54,7 @@ impl ConnectionPlaces {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Accepts connections for good, each with a slot, and serves them side by side. `what` is served, for the log.
+    /// Accepts connections forever, each with a slot, and serves them concurrently. `what` is served, for the log.
     pub async fn accept_connections<F>(
         self: Arc<Self>,
         listener: TcpListener,
@@ -78,7 +78,7 @@ impl ConnectionPlaces {
         }
     }
 
-    /// A slot, for which another one may have been closed.
+    /// Takes a slot, closing another connection if needed.
     fn admit_connection(self: &Arc<Self>, address: IpAddr) -> ConnectionPlace {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock_connections();
@@ -104,11 +104,11 @@ impl ConnectionPlaces {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task that serves the connection of a slot.
+    /// Registers the task that serves a slot's connection.
     fn register_task(&self, number: u64, task: AbortHandle) {
         match self.lock_connections().get_mut(&number) {
             Some(taken) => taken.task = Some(task),
-            // It is over, or was closed before this.
+            // It is over, or was closed already.
             None => task.abort(),
         }
     }

@@ -1,8 +1,8 @@
 //! DTA's metrics for Prometheus, shared by both daemons.
 //!
 //! - [`MetricsPage`] is the result of one scrape: families of counters and gauges, with a limit on their series.
-//! - [`add_node_metrics`] adds the accounting counters to a page. [`metric_name`] makes their names from the definitions in
-//!   [`dta_proto::counter`], so that each is defined in one place.
+//! - [`add_node_metrics`] adds the accounting counters to a page. [`metric_name`] derives their names from the definitions
+//!   in [`dta_proto::counter`], so that each is defined in one place.
 //! - [`Process`] adds what the system knows about this process, and its build.
 //! - [`MetricsPort`] serves pages, and [`Address`] is its address in a configuration.
 //!

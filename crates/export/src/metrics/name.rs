@@ -1,13 +1,13 @@
-//! Makes metric names from definitions of counters.
+//! Derives metric names from definitions of counters.
 
 use dta_proto::counter::{CounterNode, Definition, Stage, Unit};
 
 /// The name of a counter's metric, without the `_total` that Prometheus wants after a counter's name; `None` for
 /// counters that no daemon reports about another node.
 ///
-/// It is `dta_`, the stage, the fixed parts of the counter's name, and its unit if these do not contain it. Variable
+/// It is `dta_`, the stage, the fixed parts of the counter's name, and its unit unless these contain it. Variable
 /// parts become labels. One at the beginning leaves its word (`PRIMITIVE.lost` is `primitive_lost`), so that the more
-/// detailed counter has another name; if only one at the end makes the difference, it is `by_` and its word
+/// detailed counter has a name of its own; one at the end becomes `by_` and its word if it alone makes the difference
 /// (`lost.CAUSE` is `lost_by_cause`).
 ///
 /// ```
@@ -59,13 +59,13 @@ fn stage_in_name(node: CounterNode) -> Option<Stage> {
     }
 }
 
-/// Whether there is a counter of this name without a variable part.
+/// Whether there is a counter of this name without the variable part.
 fn is_counted_in_sum(node: CounterNode, parts: &[&str]) -> bool {
     let name = parts.join(".");
     node.counter_tables().iter().flat_map(|table| table.definitions).any(|other| other.name == name)
 }
 
-/// The unit as part of a name. Numbers of events have none, nor have a driver's counters.
+/// The unit as part of a name. Numbers of events have none, nor do a driver's counters.
 fn unit_in_name(unit: Unit) -> Option<String> {
     match unit {
         Unit::Times | Unit::Kernel => None,

@@ -6,23 +6,23 @@ use dta_proto::counter::{self, CounterNode, Definition, ParsedCounter, Stage, Va
 use crate::metrics::name::{label_name, metric_name};
 use crate::metrics::page::{Labels, MetricKind, MetricsPage};
 
-/// Most series of all counters: others choose the names and values of what is handed in.
+/// Most series of all counters: nodes that report choose their own names and values.
 const MAX_SERIES: usize = 50_000;
-/// Most series of one node, so that it does not take the room of others.
+/// Most series of one node, so that it does not crowd out others.
 const MAX_OF_NODE: usize = 2_000;
 
 /// Adds counters of nodes to a page, as [`docs/counters.md`] defines them.
 ///
-/// What a session handed in is a copy of its translator's counters: it has the label `session`, and names that begin
-/// with `dta_session_`, so that a sum over both does not count twice. A reporter has no series of its own, as clients
-/// choose how many there are: those that one node hears are summed. Numbers that are neither counts nor amounts are
-/// left out. There are at most 50,000 series, 2,000 of one node; what is beyond, and unknown counters, are left out
-/// and counted.
+/// The counters that a session reported are a copy of its translator's: they have the label `session`, and names that
+/// begin with `dta_session_`, so that a sum over both does not count twice. A reporter has no series of its own, as
+/// clients choose how many there are: those that one node hears are summed. Numbers that are neither counts nor
+/// amounts are left out. There are at most 50,000 series, 2,000 of one node; what is beyond, and unknown counters,
+/// are left out and counted.
 ///
 /// [`docs/counters.md`]: https://github.com/dta-telemetry/dta/blob/main/docs/counters.md
 pub fn add_node_metrics(page: &mut MetricsPage, nodes: &[NodeStatistics]) {
     let room = page.series_count() + MAX_SERIES;
-    // The node that hears reporters which no session handed in.
+    // The node that hears the reporters whose counters no session reported.
     let own = nodes
         .iter()
         .find(|node| node.session.is_empty() && Stage::from_node_name(&node.node) == Stage::Translator);
@@ -66,8 +66,8 @@ pub fn add_node_metrics(page: &mut MetricsPage, nodes: &[NodeStatistics]) {
     }
 }
 
-/// Zeros for what a translator has not counted yet, if the variable parts are listed: a rate then includes the first
-/// drop.
+/// Adds zeros for what a translator has not counted yet, if the variable parts are listed, so that a rate includes
+/// the first drop.
 fn add_zero_counters(page: &mut MetricsPage, node: &NodeStatistics, labels: &Labels) {
     let definitions = CounterNode::Translator.counter_tables().iter().flat_map(|table| table.definitions);
     for definition in definitions.filter(|definition| definition.kind == counter::CounterKind::Counter) {
@@ -80,7 +80,7 @@ fn add_zero_counters(page: &mut MetricsPage, node: &NodeStatistics, labels: &Lab
     }
 }
 
-/// The names of a definition, if its variable parts are listed; none if one may be anything.
+/// The counter names of a definition, if its variable parts are listed; none if one can be anything.
 fn counter_names(definition: &Definition) -> Vec<String> {
     let mut all = vec![Vec::new()];
     for variable in definition.variables {
@@ -92,7 +92,7 @@ fn counter_names(definition: &Definition) -> Vec<String> {
     all.into_iter().map(|values| definition.format_name(&values)).collect()
 }
 
-/// The name of a metric, or of the copy that a session handed in.
+/// The name of a metric, or of the copy that a session reported.
 fn own_or_copy(name: String, node: &NodeStatistics) -> String {
     match name.strip_prefix("dta_") {
         Some(rest) if !node.session.is_empty() => format!("dta_session_{rest}"),
@@ -127,7 +127,7 @@ fn with_values(labels: &Labels, found: &ParsedCounter<'_>) -> Labels {
     labels
 }
 
-/// What a metric counts, readable without a table, and its name in `stats` and docs/counters.md.
+/// What a metric counts, in words, with its name in `stats` and docs/counters.md.
 fn metric_help(found: &ParsedCounter<'_>) -> String {
     let definition = found.definition;
     format!("{} (counter {})", definition.meaning, definition.name)
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// The lines of a page that are neither comments nor 0.
+    /// The lines of a page that are neither comments nor zero.
     fn lines(all: &[NodeStatistics]) -> Vec<String> {
         let mut page = MetricsPage::default();
         add_node_metrics(&mut page, all);
@@ -239,7 +239,7 @@ mod tests {
         let all: Vec<_> = (0..200).map(|i| node(&format!("switch/{i}"), "s", &many)).collect();
         let mut page = MetricsPage::default();
         add_node_metrics(&mut page, &all);
-        // And the age of each node.
+        // Plus the age of each node.
         assert!((MAX_SERIES..=MAX_SERIES + 200).contains(&page.series_count()), "{}", page.series_count());
         let text = page.into_text();
         let left_out = text.lines().find_map(|line| line.strip_prefix("dta_metrics_left_out ")).unwrap();

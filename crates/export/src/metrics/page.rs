@@ -13,19 +13,19 @@ use prometheus_client::registry::Registry;
 /// Names and values of labels, in order.
 pub type Labels = Vec<(Cow<'static, str>, String)>;
 
-/// The metric of what does not fit on a page.
+/// The metric that counts what does not fit on a page.
 const LEFT_OUT: (&str, &str) = (
     "dta_metrics_left_out",
     "counters that are not on this page: there was no room, or no definition has their names",
 );
 
-/// A format in which Prometheus reads a page.
+/// A format of pages that Prometheus reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageFormat {
     /// OpenMetrics 1.0, for scrapers that ask for it.
     OpenMetrics,
-    /// Prometheus' older text format, version 0.0.4, for all others. There a counter's `_total` is part of its
-    /// family's name, too.
+    /// Prometheus' older text format, version 0.0.4, for all others. In it, a counter's `_total` is part of
+    /// its family's name, too.
     Text,
 }
 
@@ -41,7 +41,7 @@ pub enum MetricKind {
     Gauge,
 }
 
-/// Counters and gauges at one time.
+/// Counters and gauges at one moment.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: BTreeMap<String, Family>,
@@ -55,7 +55,7 @@ pub struct Family {
     pub series: BTreeMap<Labels, Number>,
 }
 
-/// A number that keeps all its digits.
+/// A number with all its digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     Whole(u64),
@@ -104,12 +104,12 @@ impl MetricsPage {
         *self.number_at(name.into(), MetricKind::Counter, help.into(), Labels::new()) = Number::Real(value);
     }
 
-    /// Counts what is left out.
+    /// Counts series that are left out.
     pub fn leave_out(&mut self, series: u64) {
         self.left_out += series;
     }
 
-    /// Where to add a number. The first help and kind of a name stay.
+    /// Where to add a number. A name keeps its first help and kind.
     fn number_at(
         &mut self,
         name: String,
@@ -143,7 +143,7 @@ impl MetricsPage {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Formatted { families: self.into_families(), format }));
         let mut text = String::new();
-        // A `String` takes any text.
+        // Writing to a `String` cannot fail.
         let _ = match format {
             PageFormat::OpenMetrics => text::encode(&mut text, &registry),
             PageFormat::Text => text::encode_registry(&mut text, &registry),
@@ -165,7 +165,7 @@ impl Collector for Formatted {
                 MetricKind::Counter => MetricType::Counter,
                 MetricKind::Gauge => MetricType::Gauge,
             };
-            // Written as a gauge, a counter's samples have the name of their family, without `_total`.
+            // If a counter is written as a gauge, its samples have the name of its family, without `_total`.
             let (name, written) = match (self.format, family.kind) {
                 (PageFormat::Text, MetricKind::Counter) => {
                     (Cow::from(format!("{name}_total")), MetricKind::Gauge)

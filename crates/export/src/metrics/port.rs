@@ -1,6 +1,6 @@
 //! A daemon's metrics port: HTTP/1.1, `GET /metrics` (and `/targets`), one request per connection.
 //!
-//! Anyone who reaches the port may read it, so the default is loopback. It is limited to what a few scrapers need:
+//! Anyone who reaches the port may read it, so the default is loopback. Limits keep it to what a few scrapers need:
 //! connections at a time, seconds per connection, and one page per second in each format, shared by all who ask
 //! meanwhile.
 
@@ -29,14 +29,14 @@ use crate::metrics::reply::{self, Body, ScrapeRequest};
 const CONNECTIONS: usize = 16;
 /// How long a connection may take in total.
 const CONNECTION: Duration = Duration::from_secs(10);
-/// Greatest age of a page that is given to another scraper.
+/// Most age of a page that is given to another scraper.
 const AGE: Duration = Duration::from_secs(1);
 
-/// What a client of HTTP/2 sends first (RFC 9113 section 3.4).
+/// The first bytes from an HTTP/2 client (RFC 9113 section 3.4).
 const HTTP2_BEGIN: &[u8; 14] = b"PRI * HTTP/2.0";
 /// An empty SETTINGS frame, and GOAWAY with HTTP_1_1_REQUIRED (sections 6.5 and 6.8).
 const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0d";
-/// Reads of what such a client still sends.
+/// Most reads of what such a client still sends.
 const UNREAD_READS: usize = 16;
 
 /// A port that is open but not served yet.
@@ -61,7 +61,7 @@ impl Drop for Served {
 }
 
 impl MetricsPort {
-    /// Opens it; needs a tokio runtime. `own` is the address of [`Address::Auto`]. `None` if metrics are off.
+    /// Opens it; needs a tokio runtime. `own` is the address for [`Address::Auto`]. `None` if metrics are off.
     pub async fn open(address: &Address, own: SocketAddr) -> Result<Option<MetricsPort>, PortError> {
         let opened = address.open_port(own, "metrics", "metrics").await?;
         Ok(opened.map(|(address, listener)| {
@@ -76,8 +76,8 @@ impl MetricsPort {
         self.address
     }
 
-    /// Serves the result of `page`, which is called at most once a second for each format; the scraper gets an
-    /// error's text.
+    /// Serves the result of `page`, which is called at most once a second for each format; its error becomes the
+    /// answer's text.
     pub fn serve_pages<P, F>(self, page: P) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
@@ -86,8 +86,8 @@ impl MetricsPort {
         self.serve_with(page, None)
     }
 
-    /// The same, and at `/targets` the result of `targets`, if there is one: what Prometheus is to scrape, for its
-    /// [HTTP service discovery](https://prometheus.io/docs/prometheus/latest/http_sd/).
+    /// As [`MetricsPort::serve_pages`], and serves at `/targets` the result of `targets`, if any: what Prometheus
+    /// should scrape, for its [HTTP service discovery](https://prometheus.io/docs/prometheus/latest/http_sd/).
     pub fn serve_with<P, F>(self, page: P, targets: Option<Targets>) -> Served
     where
         P: Fn() -> F + Send + Sync + 'static,
@@ -107,11 +107,11 @@ impl MetricsPort {
     }
 }
 
-/// Answers a client of HTTP/2 that this port has HTTP/1.1, so that a client of gRPC can say that its port is wrong.
+/// Tells an HTTP/2 client that this port speaks HTTP/1.1, so that a gRPC client can say that its port is wrong.
 async fn refuse_http2(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(HTTP2_REFUSAL).await?;
     stream.shutdown().await?;
-    // A connection that is closed with something unread is reset, and a reset overtakes what was written.
+    // Closing a connection with unread data resets it, and the reset overtakes what was written.
     let mut unread = [0; 1024];
     for _ in 0..UNREAD_READS {
         if stream.read(&mut unread).await? == 0 {
@@ -124,7 +124,7 @@ async fn refuse_http2(stream: &mut TcpStream) -> io::Result<()> {
 /// A list of targets as JSON.
 pub type Targets = Box<dyn Fn() -> String + Send + Sync>;
 
-/// Makes pages, and caches the last one of each format.
+/// Builds pages, and caches the last one of each format.
 struct Pages<P> {
     page: P,
     targets: Option<Targets>,
@@ -165,13 +165,13 @@ where
             .keep_alive(false)
             .max_buf_size(16 << 10)
             .serve_connection(TokioIo::new(stream), answer);
-        // A scraper that leaves early is its own affair.
+        // A scraper that leaves early is no error of ours.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to the metrics ended early");
         }
     }
 
-    /// The current page, or a recent one. Callers wait while one is made.
+    /// The current page, or a recent one. Callers wait while one is built.
     async fn page_body(&self, format: PageFormat) -> Result<Body, String> {
         let mut last = self.last[format as usize].lock().await;
         match &*last {
@@ -186,7 +186,7 @@ where
                     Labels::new(),
                     self.places.displaced(),
                 );
-                // As text it may take megabytes.
+                // Its text may take megabytes.
                 let text = tokio::task::spawn_blocking(move || page.into_encoded(format))
                     .await
                     .map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! What the system knows about this process, under the metric names that other programs use.
+//! What the system knows about this process, under the usual metric names.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,12 +14,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// To be made at the start. `program` is `dta-collector` or `dta-translator`.
+    /// Call this at the start of the program. `program` is `dta-collector` or `dta-translator`.
     pub fn new(program: &'static str, version: &'static str) -> Process {
         Process { program, version, started: SystemTime::now() }
     }
 
-    /// Adds it, and the build, to a page. Numbers that the system does not give are left out.
+    /// Adds the process and its build to a page. Numbers that the system does not provide are left out.
     pub fn add_process_metrics(&self, page: &mut MetricsPage) {
         let build =
             vec![("program".into(), self.program.to_owned()), ("version".into(), self.version.to_owned())];
@@ -54,7 +54,7 @@ impl Process {
     }
 }
 
-/// Bytes in RAM, of `/proc/PID/status` (proc(5)).
+/// Bytes in RAM, from `/proc/PID/status` (proc(5)).
 fn resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)

@@ -55,7 +55,7 @@ pub(crate) fn targets_response(json: String) -> Response<Body> {
     with_type(StatusCode::OK, "application/json", Body::from(json))
 }
 
-/// The response where there is no such list.
+/// The response if there is no list of targets.
 pub(crate) fn no_targets() -> Response<Body> {
     text_response(StatusCode::NOT_FOUND, "only a collector in a cluster has targets\n")
 }

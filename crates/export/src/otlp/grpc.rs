@@ -22,15 +22,15 @@ use crate::receiver::{RecordReceiver, WriteOutcome};
 pub(super) struct OtlpGrpcServer<R> {
     endpoint: Endpoint,
     secret: Option<(AsciiMetadataKey, AsciiMetadataValue)>,
-    /// What no message may repeat.
+    /// Secrets that no message may repeat.
     sent: SentSecrets,
-    /// Of the thread that sends, from its first record on.
+    /// Runs on the sending thread, from its first record on.
     connection: OnceCell<(Runtime, Channel)>,
     signal: PhantomData<fn(R)>,
 }
 
 impl<R: Request> OtlpGrpcServer<R> {
-    /// Reads certificates; makes no connection. `secret` is name and value of a header.
+    /// Reads certificates; makes no connection. `secret` is a header's name and value.
     pub(super) fn new(config: &Otlp, secret: Option<(String, String)>) -> Result<Self, ExportError> {
         let bad = |error: &dyn Display| ExportError(format!("[export.otlp] {}: {error}", config.url));
         let endpoint = Endpoint::from_shared(config.url.clone())
@@ -65,7 +65,7 @@ impl<R: Request> OtlpGrpcServer<R> {
         Ok(Self { endpoint, secret, sent, connection: OnceCell::new(), signal: PhantomData })
     }
 
-    /// The outcome of a request; the error is why all of it is refused.
+    /// The outcome of a request; the error says why all of it is refused.
     fn send(&self, message: R, carried: Carried) -> Result<WriteOutcome, String> {
         let (runtime, channel) = match self.connection.get() {
             Some(connection) => connection,
@@ -96,12 +96,12 @@ impl<R: Request> RecordReceiver for OtlpGrpcServer<R> {
     }
 }
 
-/// The outcome of a call that failed; the error is why all points are refused.
+/// The outcome of a failed call; the error says why all points are refused.
 fn write_outcome(status: &Status, sent: &SentSecrets) -> Result<WriteOutcome, String> {
     let after = retry_after(status.details());
     let said = sent.strike_out_text(dta_rpc::transport::status_reason(status));
     let code = status.code();
-    // Only what failed here has a source: a connection that broke, or something else that listens there.
+    // Only failures on this side have a source: a broken connection, or something else listening there.
     let is_ours = std::error::Error::source(status).is_some();
     let hint = match code {
         _ if is_ours => "; is this the URL of an OTLP receiver over gRPC (port 4317)?",
@@ -112,9 +112,9 @@ fn write_outcome(status: &Status, sent: &SentSecrets) -> Result<WriteOutcome, St
     let reason = format!("{code:?} ({said}){hint}");
     match code {
         _ if is_ours => Ok(WriteOutcome::Later { reason, after }),
-        // How tonic's servers refuse a message that is too large.
+        // tonic's servers refuse a message that is too large in this way.
         Code::OutOfRange if said.contains("too large") => Err(reason),
-        // Those of the specification, and those that change with the configuration, here or there.
+        // Retryable by the specification, or after a change of configuration on either side.
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
@@ -129,7 +129,7 @@ fn write_outcome(status: &Status, sent: &SentSecrets) -> Result<WriteOutcome, St
     }
 }
 
-/// How long the receiver asks to be left alone: `google.rpc.RetryInfo` among the details of a status.
+/// How long the receiver asks to be left alone: `google.rpc.RetryInfo` in the details of a status.
 fn retry_after(details: &[u8]) -> Option<Duration> {
     let status = RpcStatus::decode(details).ok()?;
     let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
@@ -137,7 +137,7 @@ fn retry_after(details: &[u8]) -> Option<Duration> {
     Some(Duration::new(delay.seconds.try_into().ok()?, delay.nanos.try_into().ok()?))
 }
 
-/// `google.rpc.Status`, as far as it matters.
+/// The part of `google.rpc.Status` that matters here.
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {
     #[prost(message, repeated, tag = "3")]
@@ -187,7 +187,7 @@ mod tests {
             outcome(Code::ResourceExhausted, &details),
             Ok(WriteOutcome::Later { after: Some(after), .. }) if after == Duration::new(7, 5)
         ));
-        // Such as a message that is too large.
+        // Such as for a message that is too large.
         assert!(outcome(Code::ResourceExhausted, &[]).is_err());
         assert!(outcome(Code::InvalidArgument, &details).is_err());
         let too_large = Status::out_of_range("decoded message length too large");

@@ -1,4 +1,4 @@
-//! The way of a packet through hosts as a trace: parts are the stages between points, and those where it was dropped.
+//! The path of a packet through hosts as a trace: its parts are the stages between points, and those where it was dropped.
 
 use dta_proto::telemetry::is_since_1970;
 use dta_proto::to_hex_digits;
@@ -11,7 +11,7 @@ use super::{attribute, logs};
 use crate::hosts::journey::{HostTrace, Passed, journey_points};
 use crate::hosts::packets::{DropRecord, host_name, reason_name};
 
-/// The whole way, and its parts; `None` if its times are not since 1970.
+/// The whole path, and its parts; `None` if its times are not since 1970.
 pub(super) fn span_drafts(trace: &HostTrace) -> Option<Vec<SpanDraft>> {
     let stops = journey_points(&trace.packet, &trace.clocks);
     let mut parts: Vec<SpanDraft> =
@@ -65,7 +65,7 @@ fn segment_span(trace: &HostTrace, from: &Passed, to: &Passed) -> SpanDraft {
     }
     let name = format!("{} to {}", trace.point_name(from.host, from.hop), trace.point_name(to.host, to.hop));
     let begin = best_known_time(from);
-    // The other way round within the error of the clocks: no length.
+    // Reversed, but within the error of the clocks: no length.
     let end = begin.saturating_add(latency.unwrap_or_default().max(0) as u64);
     SpanDraft { name, from: begin, to: end, attributes, error: None }
 }
@@ -247,7 +247,7 @@ mod tests {
         let bytes = encoder.take();
         assert_eq!(ExportTraceServiceRequest::decode(&bytes[..]).unwrap().resource_spans, resource_spans);
         assert_eq!(bytes, ExportTraceServiceRequest { resource_spans }.encode_to_vec());
-        // Nothing of it is left, and what is put again has the same identifiers.
+        // Nothing of it is left, and the same packet gets the same identifiers again.
         assert!(encoder.encode_event(&dropped(), &mut SeriesTimes::new(&[])));
         assert_eq!(encoder.take(), bytes);
     }

@@ -16,7 +16,7 @@ pub(super) struct OtlpHttpServer<R> {
     signal: PhantomData<fn(R)>,
 }
 
-/// The body of a failure (`google.rpc.Status`).
+/// The body of a failed request (`google.rpc.Status`).
 #[derive(Clone, PartialEq, Message)]
 struct OtlpStatus {
     #[prost(int32, tag = "1")]
@@ -26,13 +26,13 @@ struct OtlpStatus {
 }
 
 impl<R: Request> OtlpHttpServer<R> {
-    /// Reads certificates; makes no connection. `secret` is name and value of a header.
+    /// Reads certificates; makes no connection. `secret` is a header's name and value.
     pub(super) fn new(config: &Otlp, secret: Option<(String, String)>) -> Result<Self, ExportError> {
         let url = format!("{}{}", config.url.trim_end_matches('/'), R::PATH);
         Ok(Self { http: Http::new(config.ca.as_deref(), secret)?, url, signal: PhantomData })
     }
 
-    /// The outcome of a request; the error is why all of it is refused.
+    /// The outcome of a request; the error says why all of it is refused.
     fn send(&self, request: &R, carried: Carried) -> Result<WriteOutcome, String> {
         let headers = [("Content-Type", "application/x-protobuf")];
         let answer = match self.http.post_body(&self.url, &headers, &request.encode_to_vec()) {
@@ -40,13 +40,13 @@ impl<R: Request> OtlpHttpServer<R> {
             Err(reason) => return Ok(WriteOutcome::retry_later(reason)),
         };
         match answer.status {
-            // One that is none of OTLP's says nothing.
+            // A body that is not OTLP's says nothing.
             200..=299 => Ok(signal::success_outcome::<R>(
                 R::Response::decode(&answer.body[..]).unwrap_or_default(),
                 carried,
                 &self.http.sent,
             )),
-            // Those of the specification, and those that change with the configuration, here or there.
+            // Retryable by the specification, or after a change of configuration on either side.
             429 | 502..=504 | 300..=399 | 401 | 403..=405 | 407 | 408 => {
                 Ok(answer.retry_later("an OTLP receiver over HTTP (port 4318)"))
             }

@@ -127,7 +127,7 @@ impl EncodeEvents for Logs {
     }
 }
 
-/// What an alert says, but for its text.
+/// What an alert says, except its text.
 fn alert_attributes(message: &AlertMessage, alert: &Alert) -> Vec<KeyValue> {
     let text = |text: &str| Value::StringValue(text.to_owned());
     let mut all = vec![
@@ -158,10 +158,10 @@ fn text_array(texts: &[String]) -> ArrayValue {
     ArrayValue { values: values.collect() }
 }
 
-/// The fields of a line of JSON, under the same names behind `dta.`.
+/// The fields of a line of JSON, under the same names with the prefix `dta.`.
 pub(super) fn line_attributes(line: &EventLine) -> Vec<KeyValue> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(line) else { return Vec::new() };
-    // These have a place of their own.
+    // These have places of their own.
     let fields = fields.into_iter().filter(|(name, _)| !["time", "event"].contains(&name.as_str()));
     fields
         .filter_map(|(name, value)| Some(attribute(format!("dta.{name}"), value_from_json(value)?)))

@@ -113,7 +113,7 @@ impl EncodePages for MetricsEncoder {
     }
 }
 
-/// A point. Counts of other nodes go on when this program starts again, so none says when it began.
+/// A point. It has no start time, because other nodes keep counting when this program restarts.
 fn data_point(labels: Labels, number: Number, time: u64) -> NumberDataPoint {
     let value = match number {
         Number::Whole(whole) => match i64::try_from(whole) {

@@ -1,7 +1,7 @@
-//! OTLP, the protocol of OpenTelemetry: events and alerts as log records, metrics, and paths of flows and ways through hosts as traces. (opentelemetry.io, "OpenTelemetry Protocol
-//! Specification" 1.5)
+//! OTLP, the protocol of OpenTelemetry: events and alerts as log records, metrics, and paths of flows and of packets through hosts as traces.
+//! (opentelemetry.io, "OpenTelemetry Protocol Specification" 1.5)
 //!
-//! A record of a spool is a request, as it is sent.
+//! A record of a spool is a request, exactly as it is sent.
 
 mod grpc;
 mod hosts;
@@ -25,7 +25,7 @@ use crate::names::Names;
 use crate::receiver::RecordReceiver;
 use crate::sink::{Sink, SinkInput, names_to_write};
 
-/// The sinks of this server: one for each signal.
+/// The sinks for this server: one for each signal.
 pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Result<Vec<Sink>, ExportError> {
     let sink = |signal: &Signal| {
         let (what, receiver) = match signal {
@@ -73,7 +73,7 @@ pub(crate) fn build_sinks(config: &Otlp, name: &str, names: &Arc<Names>) -> Resu
     config.signals.iter().map(sink).collect()
 }
 
-/// The server of a signal. Reads secrets and certificates; makes no connection.
+/// The receiver of a signal. Reads secrets and certificates; makes no connection.
 fn build_receiver<R: signal::Request + 'static>(
     config: &Otlp,
 ) -> Result<Box<dyn RecordReceiver>, ExportError> {
@@ -88,7 +88,7 @@ fn build_receiver<R: signal::Request + 'static>(
     })
 }
 
-/// Who says it: the collector of this name.
+/// The resource that everything comes from: the collector of this name.
 fn collector_resource(name: &str) -> Resource {
     let attributes = [
         ("service.name", "dta-collector"),

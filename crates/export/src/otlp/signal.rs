@@ -13,17 +13,16 @@ pub(super) trait Request: Message + Default + Clone {
     type Response: Message + Default;
     const PATH: &str;
 
-    /// What it carries; `None` if it has no resource.
+    /// Its items; `None` if it has no resource.
     fn items_mut(&mut self) -> Option<&mut Vec<Self::Item>>;
 
     fn count_points(item: &Self::Item) -> u64;
 
-    /// How much of what an answer counts as rejected is in an item.
+    /// How many parts, as receivers count rejected ones, are in an item.
     fn count_parts(item: &Self::Item) -> u64 {
         Self::count_points(item)
     }
 
-    /// Sends it over gRPC.
     async fn call(channel: Channel, request: tonic::Request<Self>) -> Result<Self::Response, Status>;
 
     /// How many parts were rejected, and why.
@@ -36,7 +35,7 @@ pub(super) struct Carried {
     parts: u64,
 }
 
-/// Sends a record with `send`, whose error says why it refuses a request: that is halved.
+/// Sends a record with `send`, whose error says why it refuses a request; refused requests are halved.
 pub(super) fn write_record<R: Request>(
     record: &[u8],
     points: u64,
@@ -57,8 +56,8 @@ pub(super) fn write_record<R: Request>(
     })
 }
 
-/// What an answer of success says: some may be rejected. It does not say which: a point is only if all parts that are none do not account
-/// for it.
+/// The outcome of a successful answer, which may reject some parts without saying which. Rejected parts are first taken to be those that
+/// are no points; only what is beyond counts as rejected points.
 pub(super) fn success_outcome<R: Request>(
     response: R::Response,
     carried: Carried,

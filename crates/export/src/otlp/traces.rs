@@ -1,10 +1,10 @@
 //! Traces: a span for the whole path, and one for each part of it.
 //!
 //! The parts of a flow's path are its switches. Reports say how long a packet stayed in each switch, but not when it
-//! arrived: the spans of the switches follow each other, and the time on links comes after the last one.
-//! [`hosts`](super::hosts) makes the parts of a packet's path through hosts.
+//! arrived. So the switches' spans follow each other, and the time on links comes after the last one.
+//! [`hosts`](super::hosts) builds the parts of a packet's path through hosts.
 //!
-//! What is read again has the same identifiers.
+//! An event that is read again gets the same identifiers.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl signal::Request for Request {
     }
 }
 
-/// A span to be: of the whole, or of a part.
+/// A span before encoding: of the whole, or of a part.
 pub(super) struct SpanDraft {
     pub(super) name: String,
     /// Nanoseconds since 1970.
@@ -82,8 +82,7 @@ impl TracesEncoder {
         Self { resource: collector_resource(name), names, spans: Vec::new() }
     }
 
-    /// Adds a trace: the whole, which the others are parts of. Its identifier is a time, and 64 bits for what happened
-    /// then.
+    /// Adds a trace: the whole, then its parts. Its identifier is a time, and 64 bits for what happened then.
     fn push(&mut self, time: u64, what: [u8; 8], parts: impl IntoIterator<Item = SpanDraft>) {
         let trace_id = [time.to_be_bytes(), what].concat();
         let whole = 1u64.to_be_bytes().to_vec();
@@ -145,7 +144,7 @@ impl EncodeEvents for TracesEncoder {
             at += u64::from(latency.unwrap_or_default());
             parts.push(SpanDraft { name, from, to: at, attributes, error: None });
         }
-        // Of one packet, the latency may have changed with the path; two may have come in the same nanosecond.
+        // For one packet, the latency may have changed with the path; two packets may have come in the same nanosecond.
         let values = [old.to_be_bytes(), new.to_be_bytes()].concat();
         let identity = hashed_key(&[&key.0[..], &[metric as u8], &values].concat(), *b"span").0;
         self.push(time, *identity.first_chunk().unwrap_or(&[0; 8]), parts);
@@ -170,7 +169,7 @@ impl EncodeEvents<HostTrace> for TracesEncoder {
 }
 
 impl TracesEncoder {
-    /// Name and attributes of the span of a switch. One whose latency is unknown has none, and its span no length.
+    /// Name and attributes of a switch's span. An unknown latency has no attribute, and its span no length.
     fn switch_span(&self, switch: u32, latency: Option<u32>) -> (String, Vec<KeyValue>) {
         if switch == u32::MAX {
             return ("unknown switch".into(), Vec::new());

@@ -1,4 +1,4 @@
-//! The messages, as far as they are used: `prometheus.WriteRequest` of 1.0 (prompb/remote.proto and types.proto of
+//! The messages, as far as needed: `prometheus.WriteRequest` of 1.0 (prompb/remote.proto and types.proto of
 //! Prometheus) and `io.prometheus.write.v2.Request` of 2.0 (prompb/io/prometheus/write/v2/types.proto).
 
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ pub(super) enum MetricType {
 /// A request of 2.0.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Request2 {
-    /// The first one is empty.
+    /// The first symbol is empty.
     #[prost(string, repeated, tag = "4")]
     symbols: Vec<String>,
     #[prost(message, repeated, tag = "5")]
@@ -72,7 +72,7 @@ pub(super) struct Request2 {
 
 #[derive(Clone, PartialEq, Message)]
 struct TimeSeries2 {
-    /// Names and values in turn.
+    /// Names and values alternate.
     #[prost(uint32, repeated, tag = "1")]
     labels_refs: Vec<u32>,
     #[prost(message, repeated, tag = "2")]
@@ -92,7 +92,7 @@ struct Metadata2 {
 }
 
 impl Request2 {
-    /// Series of a request of 1.0, with what it says of their families.
+    /// Converts series of a 1.0 request, with what it says of their families.
     pub(super) fn from_series(series: &[TimeSeries], metadata: &[MetricMetadata]) -> Request2 {
         let mut symbols = Symbols::default();
         symbols.intern_text("");

@@ -1,7 +1,7 @@
 //! Prometheus remote write, 1.0 and 2.0. (prometheus.io, "Prometheus Remote-Write Specification")
 //!
-//! A record of the spool is a request of 1.0 before it is compressed, whichever version is spoken. Prometheus keeps one
-//! sample of a series for each time, so what arrives twice is there once.
+//! A record of the spool is an uncompressed 1.0 request, whichever version is sent. Prometheus keeps one sample of a
+//! series for each time, so what arrives twice is stored once.
 
 mod message;
 mod server;
@@ -29,7 +29,7 @@ pub(crate) fn build_sink(config: &RemoteWrite, name: &str) -> Result<Sink, Expor
     })
 }
 
-/// The value of a series that ends: a NaN of this payload.
+/// The value that ends a series: a NaN with this payload.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
 struct Samples {
@@ -40,7 +40,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// The labels of a series, in order, with those that a scraper would add.
+    /// The labels of a series, sorted, with those that a scraper would add.
     fn sorted_labels(&self, name: &str, own: crate::metrics::Labels) -> Vec<Label> {
         let own = own.into_iter().map(|(name, value)| Label { name: name.into_owned(), value });
         let added = [("__name__", name), ("instance", &self.instance), ("job", "dta-collector")];
@@ -126,7 +126,7 @@ mod tests {
         let mut encoded = |page| series(&samples.encode_page(page, 1_999_999)[0]);
         let first = encoded(page("a", 7));
         assert_eq!(first[0], (named("a"), 7.0));
-        // And what was left out of the page.
+        // Plus what was left out of the page.
         assert_eq!(first.len(), 2);
         let second = encoded(page("b", 1));
         assert_eq!((second.len(), &second[0]), (3, &(named("b"), 1.0)));

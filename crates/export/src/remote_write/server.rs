@@ -8,7 +8,7 @@ use crate::config::{RemoteWrite, RemoteWriteVersion};
 use crate::http::{self, Http, ReceiverResponse};
 use crate::receiver::{RecordReceiver, WriteOutcome, write_halving};
 
-/// In an answer of 2.0: how many samples were written.
+/// How many samples were written, in a 2.0 answer.
 const SAMPLES_WRITTEN: &str = "X-Prometheus-Remote-Write-Samples-Written";
 
 pub(super) struct RemoteWriteServer {
@@ -29,7 +29,7 @@ impl RemoteWriteServer {
         Ok(Self { http, url: config.url.clone(), version: config.version })
     }
 
-    /// The outcome of sending these series; the error is why all of them are refused.
+    /// The outcome of sending these series; the error says why all of them are refused.
     fn send(&self, series: &[TimeSeries], metadata: &[MetricMetadata]) -> Result<WriteOutcome, String> {
         let (body, kind, version) = match self.version {
             RemoteWriteVersion::One => {
@@ -59,7 +59,7 @@ impl RemoteWriteServer {
         match (answer.status, self.version, written) {
             (200..=299, RemoteWriteVersion::One, _) => Ok(WriteOutcome::Done),
             (415, RemoteWriteVersion::Two, _) | (200..=299, RemoteWriteVersion::Two, None) => {
-                // It found no series in what it took for a request of 1.0.
+                // It took this for a 1.0 request without series.
                 Ok(WriteOutcome::retry_later(
                     "it does not speak remote write 2.0; set `version = \"1.0\"` in [export.remote_write]",
                 ))
@@ -69,7 +69,7 @@ impl RemoteWriteServer {
                 let reason = answer.error_message();
                 Ok(if rejected == 0 { WriteOutcome::Done } else { WriteOutcome::Rejected { points: rejected, reason } })
             }
-            // Those of the specification, and those that change with the configuration, here or there.
+            // Retryable by the specification, or after a change of configuration on either side.
             (429 | 500.. | 300..=399 | 401 | 403..=405 | 407 | 408, ..) => {
                 Ok(answer.retry_later("a receiver of remote write, and does it take any (Prometheus: --web.enable-remote-write-receiver)"))
             }

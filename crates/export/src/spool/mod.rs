@@ -1,16 +1,15 @@
-//! A bounded queue on disk between reading and a database. Everything goes through it, so that a database that is
-//! down is nothing special, and what a killed process had read is there after its next start.
+//! A bounded queue on disk between reading and a database. Everything passes through it, so a database that is down is nothing
+//! special, and what a killed process had read is still there after its next start.
 //!
-//! A directory holds segments (`N.spool`, from 1), each a sequence of records (`record`), and `position`: what has
-//! been delivered. A record is on disk (`fdatasync`) when `Spool::append_record` returns. At the limit, the oldest
-//! segment is removed, and its contents count as dropped.
+//! A directory holds segments (`N.spool`, from 1), each a sequence of records (`record`), and `position`: what has been
+//! delivered. A record is on disk (`fdatasync`) when `Spool::append_record` returns. At the limit, the oldest segment is
+//! removed, and its contents count as dropped.
 //!
-//! Records carry the positions in the lists (`Checkpoint`): what is in the spool has been read, nothing else has.
-//! So each event is in one record, and a record is sent again, byte for byte, until the database has accepted it.
+//! Records carry the positions in the lists (`Checkpoint`): what is in the spool counts as read, nothing else does. So each
+//! event is in one record, and a record is sent again, byte for byte, until the database has accepted it.
 //!
-//! They also carry how many points were added before them. A damaged record followed by a valid one is skipped, and
-//! its contents are counted. Damage after the last valid one, as after a crash, is cut off at the next start: its
-//! events are read again.
+//! They also carry how many points were added before them. A damaged record followed by a valid one is skipped, and its contents
+//! are counted. Damage after the last valid one, as after a crash, is cut off at the next start, and its events are read again.
 
 mod record;
 #[cfg(test)]
@@ -35,7 +34,7 @@ use crate::error::ExportError;
 use crate::events::Positions;
 use crate::unique::AssignedTime;
 
-/// Segments per limit: one of these is removed when it is reached.
+/// Segments that fit within the limit; one of them is removed when it is reached.
 const SEGMENTS: u64 = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,7 +109,7 @@ pub struct Spool {
     most: u64,
     state: Mutex<SpoolState>,
     news: Condvar,
-    /// Locked as long as this is used.
+    /// Held as long as this exists.
     _lock: Lock,
 }
 
@@ -155,7 +154,7 @@ impl Spool {
         self.lock_state().kept.clone()
     }
 
-    /// Points in it that are not delivered and, as far as known, not lost.
+    /// Points in it that are neither delivered nor, as far as known, lost.
     pub fn pending_points(&self) -> u64 {
         let state = self.lock_state();
         state.written.saturating_sub(state.passed)
@@ -184,7 +183,7 @@ impl Spool {
         let framed = record::encode_head(&head, 0, 0).map_err(spool_io_error("write", &self.directory))?;
         self.make_room(&mut state, (framed.len() + body.len()) as u64 + ALIGN)?;
         if let Err(error) = self.write_record(&mut state, &head, body) {
-            // Free a full disk of what was delivered.
+            // Make room on a full disk by removing what was delivered.
             if !self.free_delivered(&mut state, 0) {
                 return Err(error);
             }
@@ -205,7 +204,7 @@ impl Spool {
         body: &[u8],
     ) -> Result<(), ExportError> {
         let size = (self.most / SEGMENTS).max(1);
-        // What an earlier process wrote is not touched.
+        // Segments from an earlier process are not touched.
         if state.file.is_none() || state.segments.back().is_none_or(|last| last.bytes >= size) {
             state.file = None;
             if state.segments.back().is_none_or(|last| last.bytes > 0) {
@@ -229,7 +228,7 @@ impl Spool {
                 empty.insert(file)
             }
         };
-        // After the last byte known to be valid: an earlier failed write is overwritten.
+        // After the last byte known to be valid, overwriting a write that failed.
         let start = last.bytes.next_multiple_of(ALIGN);
         let write = || {
             let mut bytes = record::encode_head(head, last.number, start)?;
@@ -273,15 +272,15 @@ impl Spool {
         Ok(())
     }
 
-    /// Saves how far the spool is delivered or dropped, for the next start. Called with the state locked, so that an
-    /// older position never replaces a newer one.
+    /// Saves how far the spool is delivered or dropped, for the next start. Call it with the state locked, so that an older
+    /// position never replaces a newer one.
     fn write_position(&self, state: &mut SpoolState, segment: u64) -> Result<(), ExportError> {
         let position =
             Position { segment, offset: state.offset, passed: state.passed, kept: state.delivered.clone() };
         let path = self.directory.join("position");
         let write = || own_file::replace_file(&path, &record::encode_head(&position, 0, 0)?);
         let written = match write() {
-            // Free a full disk of what was delivered.
+            // Make room on a full disk by removing what was delivered.
             Err(_) if self.free_delivered(state, 0) => write(),
             written => written,
         };
@@ -360,7 +359,7 @@ impl Spool {
                 return Ok(Some(SpoolRecord { body, points, kept, segment, end, passed }));
             }
             if state.segments.len() == 1 {
-                // What follows goes where nothing is damaged.
+                // Start a new segment, where nothing is damaged.
                 state.file = None;
             }
         }
@@ -368,8 +367,8 @@ impl Spool {
         Ok(None)
     }
 
-    /// The record is processed, and `count` counts it before its points are gone from [`Spool::pending_points`]. Returns whether
-    /// it was still in the spool: it may have been dropped meanwhile, and is not counted then.
+    /// Marks a record as processed; `count` counts it before its points leave [`Spool::pending_points`]. Returns whether it was
+    /// still in the spool: it may have been dropped meanwhile, and is not counted then.
     pub(crate) fn mark_delivered(
         &self,
         record: &SpoolRecord,
@@ -392,7 +391,7 @@ impl Spool {
         self.news.notify_all();
     }
 
-    /// Waits this long, or until it is closed; returns whether it is.
+    /// Waits this long, or until the spool is closed; returns whether it is.
     pub(crate) fn wait_for_close(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.lock_state();
@@ -408,7 +407,7 @@ impl Spool {
 }
 
 impl SpoolState {
-    /// Everything skipped lies before a record with this many points before it.
+    /// Counts what was skipped, all of it before a record with this many points before it.
     fn count_damage(&mut self, before: u64) {
         let points = before.saturating_sub(self.passed);
         self.passed += points;

@@ -1,8 +1,8 @@
 //! Records on disk, and how to find the next one after damage.
 //!
-//! A record begins at a multiple of [`ALIGN`] bytes of its segment, and is bound to that place: the checksum of its
-//! head covers the number of the segment and the offset. So the next record is found without the length of the
-//! damaged one, and neither bytes of a body nor a block that a disk wrote to the wrong place are taken for one.
+//! A record begins at a multiple of [`ALIGN`] bytes in its segment, and is bound to that place: the checksum of its head
+//! covers the number of the segment and the offset. So the next record is found without the length of a damaged one, and
+//! neither bytes of a body nor a block that a disk wrote to the wrong place are mistaken for one.
 //!
 //! ```text
 //! offset  bytes
@@ -33,8 +33,8 @@ pub(super) struct RecordHead {
     pub(super) bytes: u64,
     /// CRC-32 of the body.
     pub(super) crc: u32,
-    /// Points added to the spool before this record, since it was made. If records in between are gone, this says how
-    /// many they had.
+    /// Points added to the spool before this record, since it was created. If records in between are gone, this says how many
+    /// points they had.
     pub(super) before: u64,
     pub(super) points: u64,
     #[serde(flatten)]

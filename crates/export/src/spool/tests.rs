@@ -62,7 +62,7 @@ fn what_is_gone_from_the_spool_is_counted() {
             counted.load(Ordering::SeqCst)
         });
         let count = || {
-            // Whoever looks meanwhile has to wait.
+            // A reader must wait meanwhile.
             std::thread::sleep(Duration::from_millis(50));
             counted.store(true, Ordering::SeqCst);
         };
@@ -139,7 +139,7 @@ fn a_record_that_was_dropped_while_it_was_sent_moves_nothing() {
     assert_eq!(spool.dropped_points() + spool.pending_points(), 10);
 }
 
-/// Set for the test of a full disk, where its disk is.
+/// The folder on the small disk; set when the test of a full disk runs itself again.
 const FULL_DISK: &str = "DTA_SPOOL_ON_FULL_DISK";
 
 /// Points of the record `n`.
@@ -147,7 +147,7 @@ fn points(n: u32) -> u64 {
     u64::from(n % 3 + 1)
 }
 
-/// The body of the record `n`, of another length than its neighbours'.
+/// The body of record `n`, with a length unlike its neighbours'.
 fn body(n: u32) -> Vec<u8> {
     format!("record {n} ").repeat(10 + 37 * (n as usize % 7)).into_bytes()
 }
@@ -156,14 +156,14 @@ fn append(spool: &Spool, n: u32) {
     spool.append_record(&body(n), points(n), kept(n)).unwrap();
 }
 
-/// Reads and acknowledges everything: what was in it.
+/// Reads and acknowledges everything, and returns what was there.
 fn deliver(spool: &Spool) -> Vec<u32> {
     let mut all = Vec::new();
     while let Some(record) = oldest(spool) {
         let n = record.kept.read[0];
         assert_eq!((record.body.as_slice(), record.points), (body(n).as_slice(), points(n)));
         all.push(n);
-        // On a full disk the position has no place before a whole segment is delivered.
+        // On a full disk, there is no room for the position until a whole segment is delivered.
         if let Err(error) = spool.mark_delivered(&record, || ()) {
             assert!(
                 error.to_string().contains("No space left on device") && spool.pending_points() > 0,
@@ -180,7 +180,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Where `n` stands in a segment: the path, and where its body begins.
+/// Where record `n` is: the segment's path, and where its body begins.
 fn find(folder: &Path, n: u32) -> (PathBuf, usize) {
     let has = |number: &u64| {
         let path = segment_path(folder, *number);
@@ -198,7 +198,7 @@ fn a_damaged_record_in_the_middle_costs_itself_alone() {
     let spool = open();
     (1..=20).for_each(|n| append(&spool, n));
     drop(spool);
-    // One followed by another in its segment.
+    // A record followed by another in its segment.
     let place = |n| find(folder.path(), n);
     let bad = (5..20).find(|n| place(*n).0 == place(n + 1).0).unwrap();
     let (path, at) = place(bad);
@@ -290,9 +290,9 @@ fn a_damaged_position_loses_nothing() {
 /// What happens to the bytes of a segment.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// Each byte of a run becomes another.
+    /// Each byte of a run is changed.
     Run { length: usize, mask: u8 },
-    /// All from there on is cut off.
+    /// Everything from there on is cut off.
     Cut,
 }
 
@@ -328,7 +328,7 @@ proptest! {
         let segments = segment_numbers(folder.path()).unwrap();
         prop_assert!(segments.len() > 3, "{segments:?}");
         let mut spool = Some(spool).filter(|_| is_open);
-        // A byte of all bytes of all segments.
+        // One byte out of all segments.
         let length = |number: &u64| fs::metadata(segment_path(folder.path(), *number)).unwrap().len() as usize;
         let mut at = place.index(segments.iter().map(length).sum());
         let (number, at) = segments
@@ -342,7 +342,7 @@ proptest! {
             Damage::Run { length, mask } => after.iter_mut().skip(at).take(length).for_each(|byte| *byte ^= mask),
             Damage::Cut => after.truncate(at),
         }
-        // Whole records are those whose bytes from head to end are as they were.
+        // Undamaged records are those whose bytes from head to end are unchanged.
         let is_hit = |n: u32| {
             let there = before.windows(body(n).len()).position(|bytes| bytes == body(n));
             there.is_some_and(|begin| {
@@ -354,7 +354,7 @@ proptest! {
         fs::write(&path, &after).unwrap();
         let spool = spool.take().unwrap_or_else(open);
         let last = spool.checkpoint().read[0];
-        // What follows the last valid record is read again; it was damaged, and not delivered.
+        // What follows the last valid record is read again: it was damaged, and not delivered.
         prop_assert!((last + 1..=RECORDS).all(|n| n > delivered && hit.contains(&n)));
         prop_assert!(!is_open || last == RECORDS);
         prop_assert_eq!(spool.pending_points(), (delivered + 1..=last).map(points).sum::<u64>());
@@ -362,7 +362,7 @@ proptest! {
         let whole: Vec<u32> = (delivered + 1..=RECORDS).filter(|n| !hit.contains(n)).collect();
         prop_assert_eq!(deliver(&spool), whole);
         prop_assert_eq!((spool.pending_points(), spool.damaged_points(), spool.dropped_points()), (0, lost, 0));
-        // And it goes on, in this life and the next.
+        // It keeps working, now and after a restart.
         append(&spool, RECORDS + 1);
         let mut spool = Some(spool);
         if !is_open {
@@ -396,7 +396,7 @@ fn what_was_delivered_makes_room_on_a_full_disk() {
     let Some(folder) = std::env::var_os(FULL_DISK) else {
         return on_a_small_disk("what_was_delivered_makes_room_on_a_full_disk");
     };
-    // A bound that the disk does not have: all goes into one segment.
+    // The limit is larger than the disk, so everything goes into one segment.
     let open = || Spool::open(Path::new(&folder), "exporter influx of east", 256 << 20).unwrap();
     let spool = open();
     let mut n = 1;
@@ -419,7 +419,7 @@ fn what_was_delivered_makes_room_on_a_full_disk() {
     // Its position is on disk.
     let spool = open();
     assert_eq!((deliver(&spool).len(), spool.checkpoint()), (0, kept(n - 1)));
-    // Also where others filled the disk after all was delivered.
+    // Also if others filled the disk after everything was delivered.
     append(&spool, n);
     deliver(&spool);
     let others = File::create(Path::new(&folder).join("others")).unwrap();
