@@ -15,19 +15,19 @@ pub struct RemoteAgent {
 }
 
 impl RemoteAgent {
-    /// Connects.
+    /// Connects to an agent.
     pub async fn connect(options: &ClientOptions) -> Result<Self, ClientError> {
         let inner = AgentClient::new(channel::connect(ServerKind::Agent, options).await?);
         Ok(Self { inner, address: options.address.clone() })
     }
 
-    /// What it traces, and its counters.
+    /// Asks what the agent traces, and for its counters.
     pub async fn fetch_status(&mut self) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.status(AgentStatusRequest {}).await;
         Ok(answer.map_err(|status| self.call_error(status))?.into_inner())
     }
 
-    /// Sets what it traces; without `trace`, back to its configuration.
+    /// Sets what the agent traces; without `trace`, back to its configuration.
     pub async fn set_trace(&mut self, trace: Option<TraceSettings>) -> Result<AgentStatus, ClientError> {
         let answer = self.inner.set_trace(SetTraceRequest { trace }).await;
         Ok(answer.map_err(|status| self.call_error(status))?.into_inner())

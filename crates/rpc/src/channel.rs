@@ -1,4 +1,4 @@
-//! The only place where channels are made: which addresses are valid, when TLS is used, and time limits.
+//! The only place where channels are created: which addresses are valid, when TLS is used, and time limits.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -25,17 +25,17 @@ pub(crate) async fn connect(server: ServerKind, options: &ClientOptions) -> Resu
     })
 }
 
-/// Connects with the first call, and again after the connection broke.
+/// Connects on the first call, and again after the connection broke.
 pub(crate) fn connect_lazy(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
     Ok(dial::connect_lazy(&build_endpoint(server, options)?))
 }
 
-/// A channel on which every call fails, for this reason.
+/// A channel on which every call fails, with this reason.
 pub(crate) fn unusable(reason: String) -> Channel {
     Endpoint::from_static("http://unusable.invalid").connect_with_connector_lazy(NoConnection(reason))
 }
 
-/// Makes no connection, and says why.
+/// A connector that always fails, with this reason.
 struct NoConnection(String);
 
 impl Service<Uri> for NoConnection {
@@ -52,7 +52,7 @@ impl Service<Uri> for NoConnection {
     }
 }
 
-/// A channel to a server at `unix:PATH`, without host and TLS, and without waiting: the socket exists or not.
+/// A channel to a server at `unix:PATH`, without host or TLS, and without waiting: the socket either exists or not.
 pub(crate) fn unix_lazy(server: ServerKind, options: &ClientOptions) -> Result<Channel, ClientError> {
     let endpoint = Endpoint::from_shared(options.address.clone())
         .map_err(|e| address_error(server, options, crate::transport::failure_reason(&e)))?;
@@ -149,7 +149,7 @@ mod tests {
         let of = |address: &str| ClientOptions::new(address, Some(tls.clone()));
         let refusal_of = |address: &str| refusal(ServerKind::Collector, &of(address));
         assert!(refusal_of("http://127.0.0.1:1").contains("TLS files are given"));
-        // They are read, which fails here: there are none.
+        // The files are read, which fails here because there are none.
         for address in ["https://127.0.0.1:1", "127.0.0.1:1"] {
             let error = build_endpoint(ServerKind::Collector, &of(address)).unwrap_err();
             assert!(matches!(error, ClientError::Tls(_)), "{error}");

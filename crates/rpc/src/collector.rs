@@ -1,4 +1,4 @@
-//! A client of a collector: `dta.v1.Collector`. Queries are in [`Ask`](crate::Ask); here are sessions.
+//! A client of a collector: `dta.v1.Collector`. Queries are in [`Ask`](crate::Ask), sessions here.
 
 use dta_proto::control::collector_client::CollectorClient;
 use dta_proto::control::{EndSessionRequest, OpenSessionRequest, RenewSessionRequest, Session};
@@ -8,7 +8,7 @@ use tonic::{Response, Status};
 use crate::transport::is_farewell;
 use crate::{ClientError, ClientOptions, MAX_ANSWER, ServerKind, channel};
 
-/// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on a
+/// Attempts of a call whose connection the collector closed gracefully, as it does with existing connections on
 /// reload.
 const TRIES: usize = 3;
 
@@ -19,7 +19,7 @@ pub struct RemoteCollector {
 }
 
 impl RemoteCollector {
-    /// Connects.
+    /// Connects to a collector.
     pub async fn connect(options: &ClientOptions) -> Result<Self, ClientError> {
         Ok(Self::from_channel(channel::connect(ServerKind::Collector, options).await?))
     }
@@ -29,7 +29,7 @@ impl RemoteCollector {
         Ok(Self::from_channel(channel::connect_lazy(ServerKind::Collector, options)?))
     }
 
-    /// A client of a collector that cannot be connected to: each of its calls fails for this reason.
+    /// A client of a collector that cannot be reached: each of its calls fails with this reason.
     pub fn unreachable(reason: &ClientError) -> Self {
         Self::from_channel(channel::unusable(reason.to_string()))
     }
@@ -38,7 +38,7 @@ impl RemoteCollector {
         Self { inner: CollectorClient::new(channel).max_decoding_message_size(MAX_ANSWER) }
     }
 
-    /// Makes a call, and makes it again while the connection ended before the collector processed it.
+    /// Makes a call, and repeats it if the connection ended before the collector processed it.
     pub(crate) async fn call<Q, T, F>(
         &self,
         request: Q,
@@ -62,12 +62,12 @@ impl RemoteCollector {
         self.call(request, |mut to, request| async move { to.open_session(request).await }).await
     }
 
-    /// What [`RemoteCollector::open_session`] would return; nothing changes in the collector.
+    /// What [`RemoteCollector::open_session`] would return; changes nothing in the collector.
     pub async fn preview_session(&mut self, request: OpenSessionRequest) -> Result<Session, ClientError> {
         self.call(request, |mut to, request| async move { to.preview_session(request).await }).await
     }
 
-    /// Renews a translator's session, and hands in counters of at most [`dta_proto::control::MAX_NODES`]
+    /// Renews a translator's session, and reports the counters of at most [`dta_proto::control::MAX_NODES`]
     /// nodes.
     pub async fn renew_session(&mut self, request: RenewSessionRequest) -> Result<Session, ClientError> {
         self.call(request, |mut to, request| async move { to.renew_session(request).await }).await

@@ -3,8 +3,8 @@
 use dta_proto::control::{Epoch, EpochState, EpochsResponse};
 
 /// What epochs of several collectors have in common, for answers that come from all of them: from when the last one
-/// was opened until writers were moved away from the first one. `None` if a collector named none. A single one
-/// is itself.
+/// was opened until writers moved away from the first one. `None` if a collector named none. A single epoch is
+/// returned as it is.
 pub(crate) fn in_common(epochs: Vec<Option<Epoch>>) -> Option<Epoch> {
     let several = epochs.len() > 1;
     let epochs = epochs.into_iter().collect::<Option<Vec<Epoch>>>()?;
@@ -13,7 +13,7 @@ pub(crate) fn in_common(epochs: Vec<Option<Epoch>>) -> Option<Epoch> {
         flipped_from: [a.flipped_from, b.flipped_from].into_iter().filter(|at| *at != 0).min().unwrap_or(0),
         flipped_to: if a.flipped_to.min(b.flipped_to) == 0 { 0 } else { a.flipped_to.max(b.flipped_to) },
         confirmed: a.confirmed && b.confirmed,
-        // In the order in which an epoch goes through them.
+        // States are numbered in the order in which an epoch passes through them.
         state: a.state.min(b.state),
         rows: a.rows + b.rows,
         ..Epoch::default()
@@ -26,9 +26,9 @@ pub(crate) fn in_common(epochs: Vec<Option<Epoch>>) -> Option<Epoch> {
     Some(common)
 }
 
-/// One list of what collectors answered, by their addresses.
+/// The epochs of several collectors in one list, each with its collector's address.
 pub(crate) fn merge_epoch_lists(answers: Vec<(&str, EpochsResponse)>) -> EpochsResponse {
-    // Nothing is known of some collector's epochs before this moment.
+    // Some collector's epochs are unknown before this moment.
     let older = answers.iter().map(|(_, answer)| answer.older).max().unwrap_or(0);
     let of = |(address, answer): (&str, EpochsResponse)| {
         let collector = address.to_owned();
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(in_common(vec![Some(a.clone())]), Some(a.clone()));
         let both = Epoch { generation: 0, rows: 10, ..epoch(61, [119, 122], Kept) };
         assert_eq!(in_common(vec![Some(a.clone()), Some(b.clone())]), Some(both));
-        // Of one it is not known yet.
+        // One of them is not known to be over.
         let common = in_common(vec![Some(a.clone()), Some(epoch(61, [119, 0], Closed))]).unwrap();
         assert_eq!(common, Epoch { generation: 0, ..epoch(61, [119, 0], Closed) });
         let common = in_common(vec![Some(epoch(61, [0, 0], Open)), Some(a.clone())]).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         let both =
             merge_epoch_lists(vec![("a:1", list(&[181, 121], 121)), ("b:1", list(&[180, 120, 60], 60))]);
         assert_eq!(listed(&both), [(181, "a:1".into()), (180, "b:1".into()), (121, "a:1".into())]);
-        // What was left out comes with the next answer.
+        // What was left out comes in the next answer.
         let rest = merge_epoch_lists(vec![("a:1", list(&[61], 0)), ("b:1", list(&[120, 60], 0))]);
         assert_eq!((both.older, rest.older), (121, 0));
         assert_eq!(listed(&rest), [(120, "b:1".into()), (61, "a:1".into()), (60, "b:1".into())]);

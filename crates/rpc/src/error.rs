@@ -44,7 +44,7 @@ impl ServerKind {
         }
     }
 
-    /// What is missing for an https address without files.
+    /// What is missing for an https address without TLS files.
     pub(crate) fn tls_files(self) -> &'static str {
         match self {
             Self::Collector => {
@@ -69,10 +69,10 @@ pub enum ClientError {
         /// What is wrong.
         reason: String,
     },
-    /// A TLS file of this client.
+    /// A TLS file of this client cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There is an answer, but TLS is wrong or missing.
+    /// The server answers, but TLS is wrong or missing.
     #[error("cannot talk to the {server} at {address}: {reason}")]
     Security {
         /// The expected server.
@@ -133,7 +133,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the server does not know how to answer at all: of another moment, that a store has no history.
+    /// Whether the server cannot answer this at all: for another moment, that a store has no history.
     pub fn is_unimplemented(&self) -> bool {
         self.status().is_some_and(|status| status.code() == Code::Unimplemented)
     }
@@ -146,8 +146,8 @@ impl From<Status> for ClientError {
     }
 }
 
-/// The message of a status. If the transport failed during a call, its reason: only then does a client of TLS 1.3 learn
-/// that it is refused.
+/// The message of a status. If the transport failed during a call, its reason: with TLS 1.3, only then does a client
+/// learn that it is refused.
 fn of_collector(status: &Status) -> String {
     if is_foreign(status) {
         return "the port given as the collector's is not a collector's, or the collector has another version: is it a translator's (40051)?"
@@ -159,7 +159,7 @@ fn of_collector(status: &Status) -> String {
     }
 }
 
-/// Whether a gRPC server answered that does not know the service, or the call: such an answer has no message.
+/// Whether a gRPC server answered that does not know the service or the call: such an answer has no message.
 fn is_foreign(status: &Status) -> bool {
     status.code() == Code::Unimplemented && status.message().is_empty()
 }
@@ -169,7 +169,7 @@ fn of_translator(address: &str, status: &Status) -> String {
         _ if is_foreign(status) => {
             format!("what answers at {address} is not a translator: is it a collector (40050)?")
         }
-        // What tonic says without a connection, or if it broke.
+        // What tonic reports without a connection, or if it broke.
         Code::Unavailable | Code::Unknown => format!(
             "no translator answers at {address}: start one (`dta-translator run`) or give its address ({})",
             crate::transport::status_reason(status)

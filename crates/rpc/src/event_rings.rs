@@ -17,7 +17,7 @@ pub struct WrappedRing {
     pub list: &'static str,
     /// Age in seconds of the oldest entry in it.
     pub seconds: f64,
-    /// Batches of a ring that would reach back twice as long as the keep-alive at this rate.
+    /// How many batches a ring needs to reach back twice as far as the keep-alive, at this rate.
     pub wants: u64,
 }
 
@@ -27,7 +27,7 @@ impl WrappedRing {
         self.seconds < KEEP_ALIVE_SECONDS as f64
     }
 
-    /// A sentence that says so, and one that says what to do.
+    /// A sentence that says this, and one that says what to do.
     pub fn describe_with_advice(&self) -> (String, String) {
         let WrappedRing { list, seconds, wants } = self;
         (
@@ -60,7 +60,7 @@ pub async fn turned_over(ask: &dyn Ask, spec: &StoreSpec) -> Result<Vec<WrappedR
             ..TailRequest::default()
         };
         let mut messages = ask.tail_list(request).await?;
-        // In a cluster, what other collectors have of the list comes first, without sequences.
+        // In a cluster, entries of the list at other collectors come first, without sequences.
         let oldest = loop {
             match messages.next_message().await? {
                 Some(message) if message.sequence == 0 => {}

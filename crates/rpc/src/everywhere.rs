@@ -1,7 +1,7 @@
-//! What is past, in a cluster.
+//! Queries about the past, in a cluster.
 //!
-//! Buckets and lists move without their data: what an epoch holds is at the collector that had the bucket or the list
-//! then. So all collectors are asked, also those that have nothing of the store now.
+//! Buckets and lists move without their data: an epoch's data is at the collector that had the bucket or the list then. So all
+//! collectors are asked, even those that have nothing of the store now.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::spread::{CollectorGroup, StoreParts, fewer_keys, is_not_kept, is_unre
 use crate::{Ask, ClientError, KeyAnswer, QueryAnswers, Question, Series, Span, TailMessages, epochs};
 
 impl CollectorGroup {
-    /// Queries all collectors of a cluster for all keys: each may have a part of the answer. One that has nothing of the
+    /// Queries all collectors of a cluster for all keys: each may have a part of the answer. A collector with nothing for the
     /// moment was not there then; all others must answer.
     pub(crate) async fn query_all_members(
         &self,
@@ -61,7 +61,7 @@ impl CollectorGroup {
         Ok(QueryAnswers { of_keys, generation: 0, placement: 0, epoch: epochs::in_common(epochs) })
     }
 
-    /// What keys had in each epoch of a span, where the epochs that collectors opened together are one.
+    /// What keys had in each epoch of a span. Epochs that collectors opened together count as one.
     pub(crate) async fn series_of_all(
         &self,
         parts: &StoreParts<'_>,
@@ -110,12 +110,12 @@ impl CollectorGroup {
         ))
     }
 
-    /// The entries of a list, one epoch after the other. Where a list moved within an epoch, entries of one collector come
-    /// after those of the other.
+    /// The entries of a list, one epoch after another. If a list moved within an epoch, one collector's entries come after the
+    /// other's.
     pub(crate) async fn entries_of_all(&self, request: EntriesRequest) -> Result<TailMessages, ClientError> {
         let (mut lists, mut not_kept) = (Vec::new(), None);
-        // One after the other and always in this order, as each has room for few readers: so readers never wait for each
-        // other in a circle.
+        // One at a time and always in this order: collectors admit few readers, and readers must not wait for each other in a
+        // circle.
         for (n, member) in self.members.iter().enumerate() {
             match member.ask.stream_entries(request.clone()).await {
                 Ok(messages) => {
@@ -140,12 +140,12 @@ impl CollectorGroup {
         })))
     }
 
-    /// Whether all that had a key may be among so many that are away, where so many are to have each.
+    /// Whether all collectors that had a key may be among the `away` missing ones, if each key should be at `replicas`.
     pub(crate) fn may_be_all(&self, away: usize, replicas: usize) -> bool {
         away >= replicas.min(self.members.len())
     }
 
-    /// What all return for `ask`, but for as many as may be away while each key is at one that answers.
+    /// What all collectors return for `ask`. As many may be missing as still leave each key at one that answers.
     pub(crate) async fn query_with_coverage<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
@@ -163,8 +163,7 @@ impl CollectorGroup {
     }
 }
 
-/// From when on a series is continued whose next epoch some collector opened then: others may have opened theirs a little
-/// earlier.
+/// Where to continue a series whose next epoch some collector opened at `next`: others may have opened theirs a little earlier.
 fn continuation_start(next: NonZeroU64, span: Span) -> NonZeroU64 {
     let before = next.get().checked_sub(TOGETHER).filter(|before| *before > span.since);
     before.and_then(NonZeroU64::new).unwrap_or(next)
@@ -173,9 +172,9 @@ fn continuation_start(next: NonZeroU64, span: Span) -> NonZeroU64 {
 /// One collector's entries of a list.
 struct MemberEntries {
     messages: TailMessages,
-    /// The message that comes next; `None` at the end.
+    /// The next message; `None` at the end.
     next: Option<TailResponse>,
-    /// When the epoch was opened that it is of.
+    /// When that message's epoch was opened.
     opened: u64,
 }
 
@@ -193,20 +192,20 @@ fn epoch_start_time(answers: &QueryAnswers) -> u64 {
     answers.epoch.as_ref().map_or(0, |epoch| epoch.opened)
 }
 
-/// When the epoch was over; never, if it is open.
+/// When the epoch ended; never, if it is open.
 fn epoch_end_time(answers: &QueryAnswers) -> u64 {
     answers.epoch.as_ref().map(|epoch| epoch.flipped_from).filter(|end| *end != 0).unwrap_or(u64::MAX)
 }
 
-/// Whether epochs of two collectors are one: opened together, and ended together if both are over.
+/// Whether two collectors' epochs are the same: opened together, and ended together if both are over.
 fn are_same_epoch(a: &QueryAnswers, b: &QueryAnswers) -> bool {
     let is_open = epoch_end_time(a).max(epoch_end_time(b)) == u64::MAX;
     epoch_start_time(a).abs_diff(epoch_start_time(b)) <= TOGETHER
         && (is_open || epoch_end_time(a).abs_diff(epoch_end_time(b)) <= TOGETHER)
 }
 
-/// Answers of several collectors about the same keys, of which those of epochs that were opened together become one, in
-/// order of time. A key of which an epoch itself has nothing is left out if a collector had another epoch then, which may have it.
+/// Merges several collectors' answers about the same keys, in order of time: epochs that were opened together become one. A key
+/// that is not in an epoch itself is left out if another collector had an epoch then, which may have it.
 fn merge_by_epoch(mut all: Vec<(usize, QueryAnswers)>) -> Vec<QueryAnswers> {
     all.sort_by_key(|(member, answers)| (epoch_start_time(answers), *member));
     let spans: Vec<(usize, u64, u64)> = all
@@ -234,7 +233,7 @@ fn merge_by_epoch(mut all: Vec<(usize, QueryAnswers)>) -> Vec<QueryAnswers> {
         };
         let mut answers = group.into_iter().map(|(_, answers)| answers).reduce(both)?;
         let end = epoch_end_time(&answers);
-        // The epochs before it may end a little later at other collectors.
+        // The previous epochs may end a little later at other collectors.
         let begin =
             epoch_start_time(&answers) + TOGETHER.min(end.saturating_sub(epoch_start_time(&answers)) / 2);
         let is_other =
@@ -253,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// The answer of a collector's epoch about two keys.
+    /// A collector's answer about two keys in one epoch.
     fn of(member: usize, [opened, end]: [u64; 2], values: [Option<u8>; 2]) -> (usize, QueryAnswers) {
         let answer = |(key, value): (u8, Option<u8>)| {
             let value = value.map(|value| vec![value]);
@@ -266,7 +265,7 @@ mod tests {
 
     type Values = Vec<(u8, Option<u8>)>;
 
-    /// When each epoch was opened, and the keys in it with their values.
+    /// When each epoch was opened, with its keys and their values.
     fn merged(all: Vec<(usize, QueryAnswers)>) -> Vec<(u64, Values)> {
         let of_key = |answer: &KeyAnswer| match answer {
             KeyAnswer::KeyWrite(answer) => (answer.key[0], answer.value.as_ref().map(|value| value[0])),
@@ -290,7 +289,7 @@ mod tests {
         ];
         let both = [(60_010, vec![(1, Some(1)), (2, Some(2))]), (120_010, vec![(1, Some(3)), (2, None)])];
         assert_eq!(merged(all), both);
-        // Of one collector alone, all are its own.
+        // All epochs of a single collector are separate.
         let short = vec![of(0, [1000, 1500], [Some(1), None]), of(0, [1500, 2000], [None, Some(2)])];
         assert_eq!(merged(short).len(), 2);
         assert_eq!(merged(Vec::new()), []);
@@ -298,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_an_epoch_lacks_is_unknown_while_another_collector_had_an_epoch_of_its_own() {
-        // The second collector was started again in the middle of an epoch.
+        // The second collector was restarted in the middle of an epoch.
         let restarted = vec![
             of(0, [60_000, 120_000], [Some(1), None]),
             of(1, [60_000, 80_000], [None, Some(2)]),
@@ -312,7 +311,7 @@ mod tests {
             (120_000, vec![(1, None), (2, None)]),
         ];
         assert_eq!(merged(restarted), known);
-        // It started shortly before an epoch ended, and again shortly before the next one did.
+        // It started shortly before an epoch ended, and again shortly before the next one ended.
         let short = vec![
             of(0, [60_000, 120_000], [Some(1), None]),
             of(1, [119_400, 120_010], [None, None]),

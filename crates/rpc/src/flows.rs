@@ -1,4 +1,4 @@
-//! Questions about flow records as messages, and the answers of several collectors merged.
+//! Messages for questions about flow records, and merging the answers of several collectors.
 
 use dta_proto::control::{self, FlowsRequest, FlowsResponse};
 use dta_proto::flow_query::{
@@ -8,9 +8,9 @@ use tonic::Status;
 
 use crate::ClientError;
 
-/// Groups of an answer, unless the request says how many.
+/// How many groups an answer has if the request does not say.
 const DEFAULT_GROUPS: usize = 10;
-/// Most bytes of sums to merge in one answer.
+/// Most bytes of mergeable sums in one answer.
 const MAX_PARTS: usize = 48 << 20;
 
 fn request(store: &str, question: &FlowQuestion) -> FlowsRequest {
@@ -34,10 +34,10 @@ pub(crate) fn ranked_request(store: &str, question: &FlowQuestion, by: FlowSum, 
     }
 }
 
-/// The question of a request.
+/// The question in a request.
 ///
 /// # Errors
-/// A condition, a column or a sum that there is not.
+/// A condition, a column or a sum does not exist.
 pub fn parse_request(request: &FlowsRequest) -> Result<FlowQuestion, ClientError> {
     let invalid = |error: String| ClientError::from(Status::invalid_argument(error));
     Ok(FlowQuestion {
@@ -52,7 +52,7 @@ pub fn parse_request(request: &FlowsRequest) -> Result<FlowQuestion, ClientError
 /// The answer to a request: the largest groups, or sums to merge.
 ///
 /// # Errors
-/// A sum that there is not.
+/// A sum does not exist.
 pub fn answer_request(
     request: &FlowsRequest,
     tally: FlowTally,
@@ -83,7 +83,7 @@ pub fn answer_request(
     })
 }
 
-/// The answer of a response to a ranked request.
+/// Reads the response to a ranked request.
 pub(crate) fn read_answer(
     question: &FlowQuestion,
     response: FlowsResponse,
@@ -107,8 +107,8 @@ pub(crate) fn read_answer(
     Ok((answer, scanned))
 }
 
-/// What several collectors sum up to. `fetch` passes a request to each of them; it returns the answers, and the addresses of
-/// those that did not answer.
+/// Merges the sums of several collectors. `fetch` passes a request to each of them; it returns the answers, and the
+/// addresses of those that did not answer.
 pub(crate) async fn merge_answers<F>(
     asked: &FlowsRequest,
     fetch: impl Fn(FlowsRequest) -> F,
@@ -121,7 +121,7 @@ where
     loop {
         let parts = FlowsRequest { parts: true, per_flow, ..asked.clone() };
         let (responses, unreachable) = fetch(parts).await?;
-        // One that has several exporters of its own answers per flow, and all others then must.
+        // A collector that has several exporters answers per flow, and then all others must, too.
         let is_per_flow =
             |response: &FlowsResponse| response.parts.as_ref().is_some_and(|parts| parts.per_flow);
         let mut needs_flows = !per_flow && responses.iter().any(is_per_flow);
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// What a collector with these records answers.
+    /// The answer of a collector with these records.
     fn respond(request: &FlowsRequest, records: &[FlowRecord]) -> FlowsResponse {
         let question = parse_request(request).unwrap();
         let tally = |per_flow| {
@@ -265,13 +265,13 @@ mod tests {
             ([record(1, 1, 10), record(1, 2, 7), record(1, 9, 99)], [record(1, 1, 5), record(1, 2, 1)]);
         let (bytes, scanned, rounds) = merged(&question, &[&a, &b]).await;
         assert_eq!((bytes, scanned.batches, rounds), (vec![15, 7], 2, 1));
-        // Two exporters, at different collectors: the sums are asked for again, per flow.
+        // Two exporters, at different collectors: the sums are requested again, per flow.
         let c = [record(2, 1, 12), record(2, 3, 2)];
         assert_eq!(
             merged(&question, &[&a, &b, &c]).await,
             (vec![15, 7, 2], ScanCounts { batches: 3, ..scanned }, 2)
         );
-        // The same at one of them.
+        // Two exporters at one collector.
         let d = [a[0], c[0]];
         assert_eq!(merged(&question, &[&d, &b]).await.0, vec![15]);
         assert_eq!(merged(&question, &[&[], &[]]).await.0, Vec::<u64>::new());

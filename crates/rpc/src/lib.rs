@@ -1,4 +1,4 @@
-//! Clients of the services of Direct Telemetry Access (DTA), for the programs of DTA and for other people's.
+//! Clients of the services of Direct Telemetry Access (DTA), for DTA's own programs and for others.
 //!
 //! - [`collector::RemoteCollector`] queries a collector: keys, lists, stores, counters, and a translator's session.
 //! - [`Spread`] queries several collectors that share stores as one.

@@ -1,7 +1,7 @@
-//! Answers of several collectors about the same keys, of which each may hold a part of the answer.
+//! Merges answers of several collectors about the same keys, of which each may hold a part.
 //!
-//! In a cluster, a bucket moves without its data. What counters have stays where it was counted; what an epoch holds is
-//! at the collector that had the bucket then.
+//! In a cluster, a bucket moves without its data. Counts stay where they were counted; an epoch's data is at the collector
+//! that had the bucket then.
 
 use dta_proto::control::CounterAnswer;
 use dta_proto::layout::key_increment::total_count;
@@ -9,11 +9,11 @@ use dta_proto::wire::dta::Replicas;
 
 use crate::{KeyAnswer, Moment, QueryAnswers};
 
-/// How far apart one epoch begins at several collectors at most, in milliseconds.
+/// Most milliseconds between the starts of one epoch at several collectors.
 pub(crate) const TOGETHER: u64 = 1000;
 
-/// When the epoch was opened that answers are of, to compare them with those of other collectors. Open epochs, which answer
-/// for now, do not compare: a collector that started later opened its own later.
+/// When the answers' epoch was opened, to compare it with other collectors'. Open epochs, which answer for now, do not
+/// compare: a collector that started later opened its epoch later.
 pub(crate) fn epoch_opened(answers: &QueryAnswers, at: Moment) -> u64 {
     match at {
         Moment::Now => u64::MAX - TOGETHER,
@@ -21,9 +21,9 @@ pub(crate) fn epoch_opened(answers: &QueryAnswers, at: Moment) -> u64 {
     }
 }
 
-/// Of answers about one key at a moment, leaves those of the epoch that was opened last, among those that say something;
-/// of counters, all. `of` is when an answer's epoch was opened, and the answer. A collector that died answers with its
-/// last epoch until the end that it was to have; by then others may have had the key.
+/// Keeps those answers about one key at a moment that are from the latest epoch with an answer; of counters, all. `of`
+/// returns when an answer's epoch was opened, and the answer. A collector that died answers from its last epoch up to the
+/// end that was planned for it; by then others may have had the key.
 pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAnswer)) {
     let says =
         |found: &T| Some(of(found)).filter(|(_, answer)| answer.completeness() > 0).map(|(opened, _)| opened);
@@ -34,7 +34,7 @@ pub(crate) fn keep_latest<T>(found: &mut Vec<T>, of: impl Fn(&T) -> (u64, &KeyAn
     });
 }
 
-/// What two collectors counted of a key.
+/// Adds up what two collectors counted for a key.
 fn add_counters(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
     if a.by_colour.is_empty() || a.by_colour.len() != b.by_colour.len() {
         return CounterAnswer { value: a.value.saturating_add(b.value), by_colour: Vec::new(), ..a };
@@ -44,8 +44,8 @@ fn add_counters(a: CounterAnswer, b: &CounterAnswer) -> CounterAnswer {
     CounterAnswer { value: total_count(&by_colour), key: a.key, by_colour }
 }
 
-/// What two collectors together say of a key: counters are added up; of all else, the one that is newer, then the one that
-/// has more of it.
+/// Merges two collectors' answers about a key: counters are added; otherwise the newer answer counts, then the more
+/// complete one.
 pub(crate) fn merge_answers(a: KeyAnswer, b: KeyAnswer) -> KeyAnswer {
     let rank = |answer: &KeyAnswer| {
         let opened = answer.earlier_epoch().map_or(u64::MAX, |earlier| earlier.opened);
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(left(vec![value(3000, Some(1)), value(9000, Some(2))]), [9000]);
         assert_eq!(left(vec![value(3000, Some(1)), value(9000, None)]), [3000, 9000]);
         assert_eq!(left(vec![value(3000, None), value(9000, None)]), [3000, 9000]);
-        // Collectors open one epoch within a second.
+        // Collectors open the same epoch within a second.
         assert_eq!(left(vec![value(9000, Some(1)), value(9010, Some(2)), value(8000, None)]), [9000, 9010]);
         assert_eq!(left(vec![count(3000, 1), count(9000, 2)]), [3000, 9000]);
     }
@@ -96,7 +96,7 @@ mod tests {
                 ..CounterAnswer::default()
             })
         };
-        // Colour 1 was alone for a while, and colour 0 has missed 2 of what both counted.
+        // Colour 1 counted alone for a while, and colour 0 missed 2 of what both counted.
         let found = merge_answers(of_colour(1, [7, 4, 0, 0]), of_colour(0, [0, 5, 0, 0]));
         assert_eq!(CounterAnswer::try_from(found).unwrap().value, 11);
         let value = |value: Option<u8>| {

@@ -1,8 +1,8 @@
-//! Keys that several collectors have: all of them are asked, and one answer is made of theirs.
+//! Keys that several collectors have: all of them are asked, and their answers become one.
 //!
-//! Of a key-write store, each has some of the copies. Each copy is asked for by itself, and the question's policy chooses
-//! among all that were found. Paths are whole at each. What collectors counted is [put together](merge). A collector that
-//! does not answer is left out as long as another one has the key.
+//! Each collector has some of the copies of a key-write store. Each copy is asked for separately, and the question's
+//! policy chooses among all that were found. Paths are whole at each collector. What collectors counted is
+//! [merged](merge). A collector that does not answer is left out if another one has the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,29 +19,29 @@ use crate::{
     AtLeastError, ClientError, KeyAnswer, Policy, QueryAnswers, Question, QuestionKind, epochs, merge,
 };
 
-/// The keys to ask each collector for, by their places in the question; and the copy, if it is asked for one.
+/// The keys to ask each collector for, by their places in the question; and the copy, if one is asked for.
 type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
 
-/// An answer about a key. Where answers differ, the first in order comes first.
+/// An answer about a key. If answers differ, the one of the collector that started first wins.
 struct ReplicaAnswer {
-    /// When its collector started; the last if that is not known.
+    /// When its collector started; `u64::MAX` if unknown.
     started: u64,
-    /// When the epoch was opened that it is of ([`merge::epoch_opened`]).
+    /// When the answer's epoch was opened ([`merge::epoch_opened`]).
     opened: u64,
     copy: Option<u8>,
     answer: KeyAnswer,
 }
 
 impl ReplicaAnswer {
-    /// Whether it has what it was asked for; of what is not copied, always.
+    /// Whether it has the copy that was asked for; always true of what is not copied.
     fn has_copy(&self) -> bool {
         !matches!(&self.answer, KeyAnswer::KeyWrite(KeyWriteAnswer { value: None, .. }))
     }
 }
 
 impl CollectorGroup {
-    /// Queries all collectors that have the keys, or all that there are, as keys may have moved. Also returns whether the
-    /// placement of one has changed since `placement`.
+    /// Queries all collectors that have the keys, or with `everywhere` all there are, as keys may have moved. Also
+    /// returns whether the placement of one has changed since `placement`.
     pub(crate) async fn ask_replicas(
         &self,
         placement: &GroupPlacement,
@@ -53,7 +53,7 @@ impl CollectorGroup {
             true => (self.asked_everywhere(parts, question)?, None),
             false => self.asked_of_replicas(parts, question)?,
         };
-        // Those that did not answer lately are asked if there is nobody else.
+        // Those that did not answer lately are asked only if there is nobody else.
         let some_are_there = asked.keys().any(|(member, _)| self.away.unreachable_reason(*member).is_none());
         let answered = patiently(asked.iter().map(|(&(member, copy), places)| {
             let kind = match (question.kind, copy) {
@@ -84,7 +84,7 @@ impl CollectorGroup {
                     away.insert(member);
                     continue;
                 }
-                // It was down at the moment that is asked about.
+                // It was down at the moment asked about.
                 Err(error) if is_not_kept(&error) => {
                     not_kept.get_or_insert(error);
                     continue;
@@ -120,7 +120,7 @@ impl CollectorGroup {
         Ok((KnownAnswers::from_each_key(of_keys, missing, rest)?, is_old))
     }
 
-    /// All copies of all keys, of all collectors: also of those that have nothing of the store now.
+    /// All copies of all keys, from all collectors, even those that have nothing of the store now.
     fn asked_everywhere(&self, parts: &StoreParts<'_>, question: &Question) -> Result<Asked, ClientError> {
         let places: Vec<usize> = (0..question.keys.len()).collect();
         let copies = parts.all.first().and_then(|part| part.spec.redundancy()).unwrap_or(1);
@@ -129,7 +129,7 @@ impl CollectorGroup {
         Ok(each.map(|asked| (asked, places.clone())).collect())
     }
 
-    /// The copies of keys at the collectors that have them, and why nobody that answers has one.
+    /// The copies of keys at the collectors that have them, and why no collector that answers has one.
     fn asked_of_replicas(
         &self,
         parts: &StoreParts<'_>,
@@ -144,7 +144,7 @@ impl CollectorGroup {
                 let has = |part: &&StorePart| part.buckets.buckets_of_copy(replica).contains(bucket);
                 let part = match authoritative_part(parts.all.iter().copied().filter(has)) {
                     Ok(part) => part,
-                    // Its collector did not answer when it was asked what it has.
+                    // Its collector did not say what it has.
                     Err(None) => continue,
                     Err(Some(two)) => return Err(self.two_holders_error(&format!("bucket {bucket}"), two)),
                 };
@@ -165,7 +165,7 @@ impl CollectorGroup {
     }
 }
 
-/// The copies to use of the `replica`-th collector of a key; `None` alone = all that it has.
+/// The copies to ask of the `replica`-th collector of a key; a single `None` = all that it has.
 fn copies_at(
     kind: QuestionKind,
     copies: u8,
@@ -184,11 +184,11 @@ fn copies_at(
     Ok((0..copies).filter(is_there).filter(is_asked).map(Some).collect())
 }
 
-/// One answer of those about one key, at least one.
+/// Merges answers about one key, at least one.
 fn merge_replicas(kind: QuestionKind, mut found: Vec<ReplicaAnswer>) -> Result<KeyAnswer, ClientError> {
     merge::keep_latest(&mut found, |found| (found.opened, &found.answer));
     found.sort_by_key(|found| (found.started, found.copy));
-    // Of a copy that was asked of several, it counts who has it.
+    // If several were asked for a copy, those that have it count.
     let mut known: BTreeSet<Option<u8>> = found.iter().filter(|f| f.has_copy()).map(|f| f.copy).collect();
     found.retain(|found| found.has_copy() || known.insert(found.copy));
     let answers = found.into_iter().map(|found| found.answer);
@@ -230,7 +230,7 @@ fn choose_value(policy: Policy, at_least: u32, copies: &[KeyWriteAnswer]) -> Key
     }
 }
 
-/// The path of which most is known; among several, the first.
+/// The most complete path; among equals, the first.
 fn choose_path(answers: Vec<PathAnswer>) -> PathAnswer {
     let known = |answer: &PathAnswer| {
         (answer.found, answer.complete, answer.present.iter().filter(|present| **present).count())
@@ -297,7 +297,7 @@ mod tests {
             ReplicaAnswer { copy: Some(copy), opened, ..found(started, answer) }
         };
         let of = |answers| KeyWriteAnswer::try_from(merge_replicas(kind, answers).unwrap()).unwrap();
-        // The first was down, and is back; by its clock it has been running longest.
+        // The first was down, and is back; its clock says that it has been running longest.
         let moved = of(vec![copy(1, 3000, 0, Some(7)), copy(2, 9000, 0, None), copy(2, 9000, 1, Some(8))]);
         assert_eq!((moved.value, moved.differing, moved.copies), (Some(vec![8]), 0, 2));
         let alone = of(vec![copy(1, 3000, 0, Some(7)), copy(2, 9000, 1, None)]);
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(best, PathAnswer { differing: 2, copies: 4, ..whole.clone() });
         assert_eq!(of(vec![found(1, part.clone()), found(2, none.clone())]), part);
         assert_eq!(of(vec![found(1, none.clone())]), none);
-        // Of two that are whole, that of the collector that runs longest.
+        // Of two complete paths, the one from the collector that has been running longest.
         let other = path(&[Some(3), Some(4)], true, 1);
         let both = of(vec![found(5, other.clone()), found(4, whole.clone()), found(6, whole.clone())]);
         assert_eq!(both, PathAnswer { agreeing: 2, differing: 1, copies: 6, ..whole });

@@ -1,10 +1,10 @@
 //! Several collectors that share stores, queried as one.
 //!
-//! Each says which buckets of keys and which lists of each store it has ([`Ask::placement`]). A key goes to the
-//! collector of its bucket, a list to the one that has it, and a store on only one collector there. If one does not
-//! answer, only what it alone has is missing: queries for the rest go to the others.
+//! Each says which buckets of keys and which lists of each store it has ([`Ask::placement`]). A query for a key goes to the
+//! collector of its bucket, one for a list to the collector that has it, and one for a store on a single collector there. If one
+//! does not answer, only what it alone has is missing: queries for the rest go to the others.
 //!
-//! Placements are cached for keys, until an answer has another version or a refusal may come from an old one.
+//! Placements are cached for keys, until an answer has another version or a refusal may come from an outdated placement.
 //!
 //! Keys that several collectors have are asked of all of them: `replicas.rs`.
 //!
@@ -47,25 +47,25 @@ pub struct SpreadMember {
 #[derive(Clone)]
 pub struct Spread {
     group: Arc<Mutex<Arc<CollectorGroup>>>,
-    /// The moment that questions about now are about.
+    /// The moment to use for questions about now.
     at: Moment,
 }
 
-/// The collectors that there are at one time, and what is known of them.
+/// The collectors at one time, and what is known about them.
 pub(crate) struct CollectorGroup {
     pub(crate) members: Arc<[SpreadMember]>,
     kept: Mutex<Option<Arc<GroupPlacement>>>,
     pub(crate) away: UnreachableMembers,
 }
 
-/// What the collectors that answer know of a question's keys.
+/// What the answering collectors know about a question's keys.
 #[derive(Debug)]
 pub struct KnownAnswers {
-    /// Of the other keys, in their order.
+    /// About the other keys, in their order.
     pub answers: QueryAnswers,
-    /// The places of keys that only collectors have that do not answer.
+    /// The places of keys that only silent collectors have.
     pub unanswered: Vec<usize>,
-    /// Why there are unanswered keys.
+    /// Why keys are unanswered, if any are.
     pub reason: Option<ClientError>,
 }
 
@@ -76,7 +76,7 @@ impl From<QueryAnswers> for KnownAnswers {
 }
 
 impl KnownAnswers {
-    /// From what is known of each key, where `reason` explains that there is nothing.
+    /// From the answer about each key, if any; `reason` explains why some have none.
     pub(crate) fn from_each_key(
         of_keys: Vec<Option<KeyAnswer>>,
         reason: Option<ClientError>,
@@ -88,7 +88,7 @@ impl KnownAnswers {
             return Err(fewer_keys());
         }
         let of_keys = of_keys.into_iter().flatten().collect();
-        // A collector that does not answer may have nothing of these keys.
+        // A silent collector may have none of these keys.
         let reason = reason.filter(|_| !unanswered.is_empty());
         Ok(Self { answers: QueryAnswers { of_keys, ..rest }, unanswered, reason })
     }
@@ -102,18 +102,18 @@ impl KnownAnswers {
 /// What several collectors answered, each with its index.
 type ByMember<T> = Vec<(usize, T)>;
 
-/// What the collectors that answer have.
+/// What the answering collectors have.
 pub(crate) struct GroupPlacement {
     parts: Vec<StorePart>,
     /// Whether one of the collectors is in a cluster.
     is_cluster: bool,
-    /// Of each collector; 0 = it may change without notice, or did not answer.
+    /// Of each collector; 0 = the placement may change without notice, or it did not answer.
     pub(crate) versions: Vec<u64>,
-    /// When each collector started, by its clock; 0 = not known.
+    /// When each collector started, by its clock; 0 = unknown.
     pub(crate) started: Vec<u64>,
-    /// Why one of the collectors did not answer.
+    /// Why one of the collectors did not answer, if so.
     away: Option<Status>,
-    /// Until when it is kept, if one did not answer.
+    /// How long this is kept, if one did not answer.
     until: Option<Instant>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct StoreParts<'a> {
     pub(crate) name: &'a str,
     /// What each answering collector has of it; never empty.
     pub(crate) all: Vec<&'a StorePart>,
-    /// Why one of the collectors did not answer.
+    /// Why one of the collectors did not answer, if so.
     away: Option<&'a Status>,
 }
 
@@ -150,13 +150,13 @@ impl StoreParts<'_> {
     }
 }
 
-/// The only one of these parts or, of several, the only one that is being written. `Err(None)` if there is none, and
-/// two of them if there are several.
+/// The only one of these parts or, if there are several, the only one that is being written. `Err(None)` if there is none;
+/// otherwise the error has two of them.
 pub(crate) fn authoritative_part<'a>(
     have: impl Iterator<Item = &'a StorePart>,
 ) -> Result<&'a StorePart, Option<[&'a StorePart; 2]>> {
     let mut have: Vec<&StorePart> = have.collect();
-    // Those being written first, then those for which it is unknown.
+    // Those being written first, then those where that is unknown.
     have.sort_by_key(|part| std::cmp::Reverse(part.is_written.map_or(1, |is| 2 * u8::from(is))));
     match have[..] {
         [] => Err(None),
@@ -166,16 +166,16 @@ pub(crate) fn authoritative_part<'a>(
     }
 }
 
-/// A member, and the places of the keys that it has in a question.
+/// A member, and the places of its keys in a question.
 type MemberKeys = (usize, Vec<usize>);
 
 impl Spread {
-    /// Queries all of these, at least one.
+    /// Queries these collectors, at least one.
     pub fn new(members: Vec<SpreadMember>) -> Spread {
         Spread { group: Arc::new(Mutex::new(CollectorGroup::new(members))), at: Moment::Now }
     }
 
-    /// From now on, queries go to these; of none, they fail.
+    /// Sends all further queries to these collectors; with none, queries fail.
     pub fn set_members(&self, members: Vec<SpreadMember>) {
         *self.group.lock().unwrap_or_else(PoisonError::into_inner) = CollectorGroup::new(members);
     }
@@ -184,14 +184,14 @@ impl Spread {
         self.group.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The addresses of those that did not answer the last question to them, a short time ago.
+    /// The addresses of collectors that did not answer their last question, a short time ago.
     pub fn unreachable_addresses(&self) -> Vec<String> {
         let group = self.current_group();
         let is_away = |(n, _): &(usize, &SpreadMember)| group.away.unreachable_reason(*n).is_some();
         group.members.iter().enumerate().filter(is_away).map(|(_, member)| member.address.clone()).collect()
     }
 
-    /// The same collectors; what is asked about now is asked about this moment.
+    /// The same collectors, with questions about now being about this moment instead.
     pub fn at_moment(self, at: Moment) -> Spread {
         Spread { at, ..self }
     }
@@ -201,8 +201,7 @@ impl Spread {
         self.current_group().members.clone()
     }
 
-    /// [`Ask::statistics`]; with several collectors, nodes of the collectors themselves have their collector's
-    /// address as session.
+    /// [`Ask::statistics`]; with several collectors, their own nodes have their collector's address as session.
     ///
     /// # Errors
     /// As [`Ask::statistics`].
@@ -266,8 +265,7 @@ impl CollectorGroup {
         }
     }
 
-    /// What each answering collector returns for `ask`, and why one of the others did not answer. They are queried in
-    /// parallel.
+    /// What each answering collector returns for `ask`, and why one of the others did not answer. All are queried in parallel.
     pub(crate) async fn query_members<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,
@@ -278,7 +276,7 @@ impl CollectorGroup {
         self.collect_answers(join_all(self.members.iter().map(|member| ask(member.ask.clone()))).await)
     }
 
-    /// What each returned that answered, and why one of the others did not.
+    /// The answers of those that answered, and why one of the others did not.
     fn collect_answers<T>(
         &self,
         answers: Vec<Result<T, ClientError>>,
@@ -303,13 +301,13 @@ impl CollectorGroup {
         Ok((all, away))
     }
 
-    /// That a collector does not answer, with its address.
+    /// The status that says, with its address, that a collector does not answer.
     pub(crate) fn is_silent(&self, member: usize, error: &ClientError) -> Status {
         let address = &self.members[member].address;
         Status::unavailable(format!("the collector at {address} does not answer: {error}"))
     }
 
-    /// The same for those that answer, at least one.
+    /// As [`CollectorGroup::query_members`], but at least one must answer.
     async fn query_reachable<T, F>(&self, ask: impl Fn(Arc<dyn Ask>) -> F) -> Result<ByMember<T>, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -320,8 +318,8 @@ impl CollectorGroup {
         }
     }
 
-    /// Queries who has what, and caches it if all answer with a version; if some do not, but others may have the same, for a
-    /// short time.
+    /// Queries who has what. Caches it if all answers have a version; if some are missing but others may have the same, only for
+    /// a short time.
     async fn fetch_placement(&self) -> Result<Arc<GroupPlacement>, ClientError> {
         let asked = self.members.iter().map(|member| member.ask.placement());
         let (answered, away) = self.collect_answers(patiently(asked).await)?;
@@ -346,8 +344,8 @@ impl CollectorGroup {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The nodes of all collectors that answer, and which of them answered. A node that hands its counters to several
-    /// of them appears once, with the latest.
+    /// The nodes of all answering collectors, each with the collector that reported it. A node that reports to several of them
+    /// appears once, with its latest counters.
     async fn query_nodes(&self) -> Result<ByMember<NodeStatistics>, ClientError> {
         let mut all: ByMember<NodeStatistics> = Vec::new();
         for (member, nodes) in self.query_reachable(|ask| async move { ask.statistics().await }).await? {
@@ -366,8 +364,8 @@ impl CollectorGroup {
         Ok(all)
     }
 
-    /// The placements of several collectors as one; a single one unchanged. The generation of a store on several
-    /// collectors is the sum of theirs, so it changes when any of them has other memory.
+    /// The placements of several collectors as one; a single one unchanged. The generation of a store on several collectors is
+    /// the sum of theirs, so it changes when any of them gets other memory.
     fn merge_placements(&self, answers: ByMember<PlacementResponse>) -> PlacementResponse {
         let mut answers = answers.into_iter().map(|(_, answer)| answer);
         if self.only_member().is_some() {
@@ -405,7 +403,7 @@ impl CollectorGroup {
         let GroupPlacement { parts, away, .. } = placement;
         let away = away.as_ref();
         let name: &str = match (name, away) {
-            // Only all collectors together can say whether it is the only one.
+            // Only all collectors together know whether it is the only one.
             ("", Some(away)) => return Err(away.clone().into()),
             ("", None) => only_name(parts, primitive)?,
             (name, _) => match store::find_store(parts.iter(), |part| &part.spec, name) {
@@ -435,7 +433,7 @@ impl CollectorGroup {
         self.members.iter().map(|member| member.address.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Refuses if `what` is at two collectors, according to both.
+    /// The error for `what` being at two collectors, according to both.
     pub(crate) fn two_holders_error(&self, what: &str, parts: [&StorePart; 2]) -> ClientError {
         let [a, b] = parts.map(|part| &self.members[part.member].address);
         invalid_argument(format!(
@@ -457,7 +455,7 @@ impl CollectorGroup {
             let has = |part: &&StorePart| is_sketch || part.buckets.buckets_of_copy(n).contains(bucket);
             authoritative_part(parts.all.iter().copied().filter(has))
         };
-        // Of several that have it, the first that answers.
+        // If several have it, the first that answers.
         let answers = |found: &Result<&StorePart, Option<[&StorePart; 2]>>| match found {
             Ok(part) => self.away.unreachable_reason(part.member).is_none(),
             Err(claims) => claims.is_some(),
@@ -485,7 +483,7 @@ impl CollectorGroup {
         }
     }
 
-    /// Refuses what no answering collector has.
+    /// The error for something that no answering collector has.
     pub(crate) fn no_holder_error(
         &self,
         what: &str,
@@ -505,8 +503,8 @@ impl CollectorGroup {
         Status::failed_precondition(message).into()
     }
 
-    /// Which of a question's keys each member has, by their places; of members that have some. And why nobody that answers
-    /// has one.
+    /// The places of the question's keys that each member has, without members that have none; and why some keys are at no
+    /// answering member.
     fn keys_by_member(
         &self,
         parts: &StoreParts<'_>,
@@ -525,8 +523,8 @@ impl CollectorGroup {
         Ok((places, missing))
     }
 
-    /// Queries each member for its keys in parallel, and returns what is known, and whether a member's placement has
-    /// changed since `placement`.
+    /// Queries each member for its keys in parallel; returns what is known, and whether a member's placement has changed since
+    /// `placement`.
     async fn query_by_member(
         &self,
         placement: &GroupPlacement,
@@ -534,7 +532,7 @@ impl CollectorGroup {
     ) -> Result<(KnownAnswers, bool), ClientError> {
         let primitive = question.kind.primitive();
         let parts = self.find_store_parts(placement, &question.store, primitive)?;
-        // What was counted stays where it was.
+        // Counts stay where they were counted.
         let is_past = question.at != Moment::Now || primitive.replicas() == Replicas::Counts;
         let everywhere = placement.is_cluster && is_past;
         if parts.replica_count() > 1 {
@@ -574,12 +572,12 @@ impl CollectorGroup {
     }
 }
 
-/// A collector that leaves out keys does not know the protocol.
+/// A collector that leaves out keys violates the protocol.
 pub(crate) fn fewer_keys() -> ClientError {
     Status::internal("a collector answered fewer keys than it was asked for").into()
 }
 
-/// A question about some of its keys.
+/// A question about some of a question's keys.
 pub(crate) fn sub_question(question: &Question, store: &str, places: &[usize]) -> Question {
     let keys = places.iter().map(|place| question.keys[*place]).collect();
     Question { store: store.to_owned(), keys, kind: question.kind, at: question.at }
@@ -591,7 +589,7 @@ pub(crate) fn invalid_argument(message: String) -> ClientError {
 
 fn parse_store_part(member: usize, store: StorePlacement) -> Option<StorePart> {
     let spec = StoreSpec::try_from(store.store.as_ref()?).ok()?;
-    // It lists nothing, which means everything.
+    // An empty list of ranges means everything.
     let buckets = control::copies_from_ranges(&store.buckets).ok()?;
     let lists = store.lists.into_iter().map(ListRange::from).collect();
     let is_here = store.elsewhere.is_empty();
@@ -615,8 +613,7 @@ fn only_name(all: &[StorePart], primitive: Primitive) -> Result<&str, ClientErro
     }
 }
 
-/// One store of each name: as described by the first collector that has it, with usage summed over all that have a
-/// part of it.
+/// One store of each name: as described by the first collector that has it, with usage summed over all that have a part of it.
 fn merge_store_infos(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     let name = |info: &StoreInfo| info.store.as_ref().map(|store| store.name.clone());
     let (here, elsewhere): (Vec<_>, Vec<_>) = infos.partition(|info| info.elsewhere.is_empty());
@@ -624,7 +621,7 @@ fn merge_store_infos(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
     for info in here {
         match all.iter_mut().find(|known| name(known) == name(&info)) {
             Some(known) => {
-                // A key survives like the other keys at its collector.
+                // A key's survival is that of the other keys at its collector.
                 known.survival = match (known.survival, info.survival) {
                     (Some(a), Some(b)) if known.used + info.used > 0 => {
                         let of = |survival: f64, used: u64| survival * used as f64;
@@ -662,14 +659,14 @@ fn merge_store_infos(infos: impl Iterator<Item = StoreInfo>) -> Vec<StoreInfo> {
 
 #[tonic::async_trait]
 impl Ask for Spread {
-    /// One of each name, with usage summed if several share it. All must answer.
+    /// One store of each name, with usage summed if several share it. All must answer.
     async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         let group = self.current_group();
         Ok(group
             .merge_stores(group.query_with_coverage(|ask| async move { ask.fetch_stores().await }, 1).await?))
     }
 
-    /// One of each name: together the collectors have all of it. All must answer.
+    /// One store of each name, which the collectors have in full together. All must answer.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let group = self.current_group();
         Ok(group.merge_placements(
@@ -681,7 +678,7 @@ impl Ask for Spread {
         self.query_known_keys(question).await?.into_whole()
     }
 
-    /// Each collector has epochs of its own, with the answers for its keys. Of several that have a key, one is asked.
+    /// Each collector has its own epochs, with the answers for its keys. If several have a key, one is asked.
     async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let group = self.current_group();
         if let Some(only) = group.only_member() {
@@ -698,7 +695,7 @@ impl Ask for Spread {
             group.members[member].ask.query_keys_in_span(sub_question(&question, parts.name, &places), span)
         });
         let answered = join_all(asked).await.into_iter().collect::<Result<Vec<Series>, _>>()?;
-        // What comes after the end of one is asked of all again.
+        // After the earliest end of an answer, all are asked again.
         let next = answered.iter().filter_map(|series| series.next).min();
         let is_before = |answers: &QueryAnswers| {
             answers.epoch.as_ref().is_some_and(|epoch| next.is_none_or(|next| epoch.opened < next.get()))
@@ -710,7 +707,7 @@ impl Ask for Spread {
         Ok(Series { epochs, next })
     }
 
-    /// Those of each collector that has a part of the store, with its address.
+    /// The epochs of each collector that has a part of the store, with its address.
     async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError> {
         let group = self.current_group();
         if let Some(only) = group.only_member() {
@@ -724,7 +721,7 @@ impl Ask for Spread {
         if placement.is_cluster {
             return group.epochs_of_all(request, parts.replica_count()).await;
         }
-        // Without those of one that does not answer, a list would look whole.
+        // Without the epochs of a silent collector, the list would only look complete.
         if let Some(away) = parts.away.filter(|_| parts.replica_count() == 1) {
             return Err(away.clone().into());
         }
@@ -740,17 +737,17 @@ impl Ask for Spread {
 
     async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
         let group = self.current_group();
-        // What is followed has no version that would show when a cached placement is old.
+        // Followed lists have no version that would reveal an outdated cached placement.
         let placement = match (group.only_member(), group.fetch_placement().await) {
             (None, placement) => placement?,
-            // A cluster may have one collector now.
+            // A cluster may have a single collector for now.
             (Some(_), Ok(placement)) if placement.is_cluster => placement,
             (Some(only), _) => return only.tail_list(request).await,
         };
         let parts = group.find_store_parts(&placement, &request.store, Primitive::Append)?;
         let member = &group.members[group.member_of_list(&parts, request.list)?];
         let request = TailRequest { store: parts.name.to_owned(), ..request };
-        // Sequences are one collector's, but all begin with 1.
+        // Sequences belong to one collector, but all begin with 1.
         match (placement.is_cluster, request.from_sequence, request.until_caught_up) {
             (true, 0, false) => tails::follow_list(self.clone(), request, member.address.clone()).await,
             (true, 0 | 1, true) => Ok(tails::read_list_once(self, request, member.address.clone())),
@@ -773,7 +770,7 @@ impl Ask for Spread {
         group.members[member].ask.stream_entries(request).await
     }
 
-    /// Of those that answer; the others are named. A collector without the store has no records.
+    /// The flows of those that answer; the others are named. A collector without the store has no records.
     async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
         let group = &self.current_group();
         if let Some(only) = group.only_member() {
@@ -807,7 +804,7 @@ impl Ask for Spread {
         flows::merge_answers(&request, fetch).await
     }
 
-    /// Those of the collectors that answer. Transitions of several that are in no cluster have no common order but their moments.
+    /// The alerts of those that answer. Without a cluster, several collectors' transitions are ordered only by their times.
     async fn fetch_alerts(&self, request: AlertsRequest) -> Result<AlertsResponse, ClientError> {
         let group = self.current_group();
         if let Some(only) = group.only_member() {
@@ -821,7 +818,7 @@ impl Ask for Spread {
             all.transitions.extend(answered.transitions);
             all.rules = all.rules.max(answered.rules);
         }
-        // One condition that several see is one alert: the one that has lasted longest.
+        // If several see the same condition, it is one alert: the one that has lasted longest.
         all.alerts.sort_by(|a, b| {
             let [a, b] = [a, b].map(|alert| (&alert.fingerprint, &alert.state, alert.since));
             a.cmp(&b)
@@ -829,7 +826,7 @@ impl Ask for Spread {
         all.alerts.dedup_by(|a, b| a.fingerprint == b.fingerprint && a.state == b.state);
         all.alerts.sort_by_key(rank_for_people);
         all.transitions.sort_by_key(|transition| (transition.at, transition.number));
-        // Those of a cluster are the same at each collector.
+        // In a cluster, each collector has the same transitions.
         all.transitions.dedup();
         let surplus = all.transitions.len().saturating_sub(request.most as usize);
         all.transitions.drain(..surplus);
@@ -844,7 +841,7 @@ impl Ask for Spread {
         }
     }
 
-    /// Those of all collectors that answer. The NIC is that of the first one.
+    /// The sessions of all collectors that answer. The NIC is that of the first one.
     async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError> {
         let group = self.current_group();
         let mut all = ListSessionsResponse::default();
@@ -857,14 +854,14 @@ impl Ask for Spread {
         Ok(all)
     }
 
-    /// Those of all collectors that answer.
+    /// The nodes of all collectors that answer.
     async fn statistics(&self) -> Result<Vec<NodeStatistics>, ClientError> {
         let group = self.current_group();
         Ok(group.query_nodes().await?.into_iter().map(|(_, node)| node).collect())
     }
 }
 
-/// The order of alerts for people: by state, then severity, then age.
+/// The order in which people see alerts: by state, then severity, then age.
 fn rank_for_people(alert: &Alert) -> (usize, usize, u64) {
     let position =
         |order: [&str; 3], name: &str| order.into_iter().position(|known| known == name).unwrap_or(3);
@@ -883,12 +880,12 @@ fn is_not_found(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::NotFound)
 }
 
-/// Whether a collector has nothing of the moment that it was asked about.
+/// Whether a collector has nothing for the moment that it was asked about.
 pub(crate) fn is_not_kept(error: &ClientError) -> bool {
     error.status().is_some_and(|status| status.code() == Code::OutOfRange)
 }
 
-/// Whether a refusal may come from an old placement.
+/// Whether a refusal may come from an outdated placement.
 fn may_be_old(error: &ClientError) -> bool {
     use Code::{FailedPrecondition, InvalidArgument, NotFound, Unavailable};
     let codes = [FailedPrecondition, InvalidArgument, NotFound, Unavailable];

@@ -1,5 +1,5 @@
-//! Reading a list of a cluster at all collectors, as lists move between them: following it, at all of them at once, and
-//! reading it once, at one after the other.
+//! Reads a list of a cluster at all collectors, as lists move between them: follows it at all of them at once, or reads it
+//! once, at one after another.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,28 +13,28 @@ use tonic::Code;
 
 use crate::{ClientError, Spread, SpreadMember, TailMessages};
 
-/// How often it is looked for collectors that have come, or come back.
+/// How often to look for collectors that have come or come back.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many looks in a row may find no collector that can be followed.
+/// How many looks in a row may find no collector to follow.
 const LOOKS: u32 = 30;
 
 struct Tails {
     spread: Spread,
     request: TailRequest,
     holder: String,
-    /// By the collector's address.
+    /// By collector address.
     open: StreamMap<String, TailMessages>,
-    /// The sequence of the last batch of each collector, by its address.
+    /// The sequence of each collector's last batch, by its address.
     last: BTreeMap<String, u32>,
     look: Interval,
-    /// Looks since there was anything to follow.
+    /// Looks since there was last anything to follow.
     alone: u32,
-    /// Why a collector could not be followed any more.
+    /// Why following a collector last failed.
     broken: Option<ClientError>,
 }
 
-/// Follows a list at all collectors, and from its first entry on at those that come later. Sequences are those of `holder`,
-/// the address of the collector that has the list now: each counts for itself.
+/// Follows a list at all collectors, and at those that come later from its first entry on. Sequences are those of `holder`,
+/// the address of the collector that has the list now: each collector counts on its own.
 pub(crate) async fn follow_list(
     spread: Spread,
     request: TailRequest,
@@ -70,7 +70,7 @@ impl Tails {
                         }
                         return Ok(message);
                     }
-                    // A connection that broke, as one does when its collector dies.
+                    // The connection broke, as happens when its collector dies.
                     Err(error) if is_broken(&error) => {
                         self.open.remove(&address);
                         self.broken = Some(error);
@@ -89,7 +89,7 @@ impl Tails {
         }
     }
 
-    /// Follows it where it is not followed: from after what was read there, or else as `request` says.
+    /// Follows the list at the remaining collectors: after what was read there, or else as `request` says.
     async fn open_others(&mut self, request: &TailRequest) {
         for member in self.spread.members().iter() {
             if self.open.contains_key(&member.address) {
@@ -100,7 +100,7 @@ impl Tails {
             match timeout(LOOK, member.ask.tail_list(request)).await {
                 Ok(Ok(messages)) => drop(self.open.insert(member.address.clone(), messages)),
                 Ok(Err(error)) => self.broken = Some(error),
-                // It is asked again with the next look.
+                // It is tried again at the next look.
                 Err(_) => {}
             }
         }
@@ -111,14 +111,14 @@ impl Tails {
 struct Once {
     request: TailRequest,
     holder: String,
-    /// Collectors that are still to be read.
+    /// Collectors still to be read.
     left: VecDeque<SpreadMember>,
-    /// The one that is being read, and whether it has the list now.
+    /// The messages being read, and whether they are the holder's.
     open: Option<(TailMessages, bool)>,
 }
 
-/// Reads a list once: what is left of it at collectors that had it, as far as they answer, then at `holder`, the address of
-/// the collector that has it now. Sequences are the holder's.
+/// Reads a list once: first what is left of it at collectors that had it, as far as they answer, then at `holder`, the
+/// address of the collector that has it now. Sequences are the holder's.
 pub(crate) fn read_list_once(spread: &Spread, request: TailRequest, holder: String) -> TailMessages {
     let (last, mut left): (Vec<SpreadMember>, Vec<SpreadMember>) =
         spread.members().iter().cloned().partition(|member| member.address == holder);

@@ -25,7 +25,7 @@ pub struct RemoteTranslator {
 }
 
 impl RemoteTranslator {
-    /// A client of the translator at HOST:PORT (`http://` may stand in front) or `unix:PATH`.
+    /// A client of the translator at HOST:PORT (optionally after `http://`) or `unix:PATH`.
     pub fn connect_lazy(address: &str) -> Result<Self, ClientError> {
         let options = ClientOptions { call: Some(CALL), ..ClientOptions::without_tls(address) };
         let channel = if address.starts_with(UNIX) {
@@ -43,20 +43,20 @@ impl RemoteTranslator {
         Ok(answer.map_err(|status| self.call_error(status))?.into_inner().nodes)
     }
 
-    /// Makes it send what it holds; returns how many reports that were.
+    /// Makes the translator send what it holds; returns the number of reports.
     pub async fn flush_reports(&mut self) -> Result<u64, ClientError> {
         let answer = self.inner.flush(FlushRequest {}).await;
         Ok(answer.map_err(|status| self.call_error(status))?.into_inner().flushed)
     }
 
-    /// The changes that it needs to hold `program`. Keys are 0 in them.
+    /// The changes that the translator needs to hold `program`. Their keys are 0.
     pub async fn compare_program(&mut self, program: &Program) -> Result<Vec<DataPlaneChange>, ClientError> {
         let request = CompareProgramRequest { program: program_message(program) };
         let answer = self.inner.compare_program(request).await.map_err(|status| self.call_error(status))?;
         self.parse_changes(&answer.into_inner().changes)
     }
 
-    /// Makes it hold `program`; returns the changes that were needed, with 0 for each key.
+    /// Makes the translator hold `program`; returns the changes that were needed, with 0 for each key.
     pub async fn apply_program(&mut self, program: &Program) -> Result<Vec<DataPlaneChange>, ClientError> {
         let request = ApplyProgramRequest { program: program_message(program) };
         let answer = self.inner.apply_program(request).await.map_err(|status| self.call_error(status))?;

@@ -1,4 +1,4 @@
-//! Which of several collectors did not answer lately, so that queries that others can answer do not wait for them.
+//! Remembers which of several collectors did not answer lately, so that queries that others can answer do not wait for them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,28 +8,28 @@ use tonic::Status;
 
 use crate::ClientError;
 
-/// How long a collector that did not answer is not asked again where another one has the same.
+/// How long a collector that did not answer is not asked again if another one has the same data.
 pub(crate) const REST: Duration = Duration::from_secs(10);
-/// How long the others are waited for once one has answered.
+/// How long to wait for the others once one has answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What became of the last question to each of several collectors.
+/// The outcome of the last question to each of several collectors.
 pub(crate) struct UnreachableMembers(Mutex<Vec<Option<(Instant, Status)>>>);
 
 impl UnreachableMembers {
-    /// So many collectors, all of which are there.
+    /// A number of collectors, all of them reachable.
     pub(crate) fn all_reachable(members: usize) -> UnreachableMembers {
         UnreachableMembers(Mutex::new(vec![None; members]))
     }
 
-    /// Why a collector is not asked, if it did not answer within the last [`REST`].
+    /// Why a collector is not to be asked, if it did not answer within the last [`REST`].
     pub(crate) fn unreachable_reason(&self, member: usize) -> Option<Status> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, why) = all.get(member)?.as_ref()?;
         (since.elapsed() < REST).then(|| why.clone())
     }
 
-    /// Notes whether a collector answered.
+    /// Records whether a collector answered.
     pub(crate) fn record_outcome(&self, member: usize, away: Option<Status>) {
         if let Some(place) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(member) {
             *place = away.map(|why| (Instant::now(), why));
@@ -37,7 +37,7 @@ impl UnreachableMembers {
     }
 }
 
-/// What all answer, in their order. Once one has answered well, the others have [`PATIENCE`] more.
+/// Waits for all answers, in the order asked. Once one has succeeded, the others have [`PATIENCE`] left.
 pub(crate) async fn patiently<T>(
     asked: impl IntoIterator<Item = impl Future<Output = Result<T, ClientError>>>,
 ) -> Vec<Result<T, ClientError>> {
@@ -78,7 +78,7 @@ mod tests {
             let why = answers[n].as_ref().unwrap_err().status().unwrap().code();
             assert_eq!(why, tonic::Code::Unavailable);
         }
-        // A refusal is no reason to give up the others.
+        // A refusal is no reason to give up on the others.
         let later = [false, true].map(|is_later| async move {
             if is_later {
                 tokio::time::sleep(2 * PATIENCE).await;

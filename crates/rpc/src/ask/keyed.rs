@@ -8,11 +8,11 @@ use dta_proto::key::Key;
 use super::{Ask, KeyAnswer, QueryAnswers, Question, QuestionKind, Series, Span};
 use crate::ClientError;
 
-/// Queries of any number of keys, answered in order, for every [`Ask`]. An empty store name stands for the only store
-/// of the primitive.
+/// Queries of any number of keys, answered in order, for every [`Ask`]. An empty store name stands for the only store of the
+/// primitive.
 #[tonic::async_trait]
 pub trait AskKeys: Ask {
-    /// What the stores of a primitive say, some keys at a time, each time with the epoch that says so
+    /// Answers about keys, some keys at a time, each time with the epoch that they are from
     /// ([`QueryAnswers::epoch`](super::QueryAnswers::epoch)).
     async fn ask_by_epoch<A>(
         &self,
@@ -32,8 +32,8 @@ pub trait AskKeys: Ask {
         Ok(all)
     }
 
-    /// What keys had in each epoch of a span of time, the oldest first. Of many keys, or of several collectors, an epoch's
-    /// answers come in parts, each with its own keys.
+    /// What keys had in each epoch of a span of time, oldest first. With many keys or several collectors, an epoch's answers
+    /// come in parts, each with its own keys.
     async fn series_of<A>(
         &self,
         store: &str,
@@ -45,20 +45,20 @@ pub trait AskKeys: Ask {
         A: TryFrom<KeyAnswer, Error = ClientError> + Send,
     {
         let mut all = Vec::new();
-        // With half of what an answer takes it has two epochs at least: collectors open theirs one after the other, and each
-        // answer must go further than that.
+        // Half of what fits leaves room for at least two epochs in an answer: collectors open theirs one after another, and
+        // each answer must go further than that.
         for keys in keys.chunks(MAX_KEYS / 2) {
             let (mut rest, mut from) = (span, 0);
             loop {
                 let Series { epochs, next } =
                     self.query_keys_in_span(Question::now(store, keys, kind), rest).await?;
                 for QueryAnswers { of_keys, epoch, .. } in epochs {
-                    // The epoch of another collector may have been opened before, and was in the answer before.
+                    // Another collector's epoch may have been opened earlier, and was in the previous answer.
                     if let Some(epoch) = epoch.filter(|epoch| epoch.opened >= from) {
                         all.push((epoch, of_keys.into_iter().map(A::try_from).collect::<Result<_, _>>()?));
                     }
                 }
-                // Each answer goes further, or this would not end.
+                // Each answer must go further, or this would not end.
                 match next.map(NonZeroU64::get) {
                     Some(next) if next > rest.since => (rest.since, from) = (next, next),
                     _ => break,
@@ -69,7 +69,7 @@ pub trait AskKeys: Ask {
         Ok(all)
     }
 
-    /// What the stores of a primitive say.
+    /// Queries keys, with answers of type `A`.
     async fn query_typed<A>(
         &self,
         store: &str,
@@ -83,7 +83,7 @@ pub trait AskKeys: Ask {
         Ok(by_epoch.into_iter().flat_map(|(_, answers)| answers).collect())
     }
 
-    /// Values. `at_least` is for [`Policy::AtLeast`].
+    /// Queries values. `at_least` is for [`Policy::AtLeast`].
     async fn key_write(
         &self,
         store: &str,
@@ -94,17 +94,17 @@ pub trait AskKeys: Ask {
         self.query_typed(store, keys, QuestionKind::KeyWrite { policy, at_least }).await
     }
 
-    /// Paths.
+    /// Queries paths.
     async fn query_paths(&self, store: &str, keys: &[Key]) -> Result<Vec<PathAnswer>, ClientError> {
         self.query_typed(store, keys, QuestionKind::Postcarding).await
     }
 
-    /// Counters.
+    /// Queries counters.
     async fn query_counters(&self, store: &str, keys: &[Key]) -> Result<Vec<CounterAnswer>, ClientError> {
         self.query_typed(store, keys, QuestionKind::KeyIncrement).await
     }
 
-    /// Estimates in one epoch.
+    /// Queries estimates in one epoch.
     async fn query_sketches(
         &self,
         store: &str,

@@ -21,7 +21,7 @@ impl Ask for RemoteCollector {
         Ok(self.call(ListStoresRequest {}, call).await?.stores)
     }
 
-    /// A collector older than this call answers through its stores, each of which it reads.
+    /// A collector that does not know this call yet answers through its stores, and reads each of them.
     async fn placement(&self) -> Result<PlacementResponse, ClientError> {
         let call = |mut to: CollectorClient<_>, request| async move { to.placement(request).await };
         match self.call(PlacementRequest {}, call).await {

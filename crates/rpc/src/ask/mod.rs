@@ -1,10 +1,9 @@
 //! One interface for queries to a collector's stores, wherever the answers come from.
 //!
-//! [`RemoteCollector`](crate::collector::RemoteCollector) answers from a running collector, over gRPC; the
-//! collector's own crate has another implementation, which answers from memory. Both give the same answers and refuse
-//! with the same words: callers (the gRPC service, the dashboard, an exporter) need not know which one they have.
-//! Queries of keys are a [`Question`]; other queries, and all answers, are the messages of `dta.v1`, documented in
-//! `dta-proto/proto/dta/v1/`, `primitive.proto` and `collector.proto`.
+//! [`RemoteCollector`](crate::collector::RemoteCollector) answers from a running collector, over gRPC; the collector's own crate has another
+//! implementation, which answers from memory. Both give the same answers and refuse in the same words: callers (the gRPC service, the dashboard, an
+//! exporter) need not know which one they have. Queries of keys are a [`Question`]; other queries, and all answers, are the messages of `dta.v1`,
+//! documented in `dta-proto/proto/dta/v1/`, `primitive.proto` and `collector.proto`.
 
 mod following;
 mod keyed;
@@ -33,28 +32,27 @@ pub use question::{
 /// A source of answers: `Box<dyn Ask>` stands for any.
 ///
 /// # Errors
-/// A refusal is a [`ClientError::Status`] everywhere: its code says to a program what to do next, its message to a person.
-/// `NOT_FOUND` = no store of that name; `INVALID_ARGUMENT` = this store cannot answer the question;
-/// `FAILED_PRECONDITION` = another collector has it, whose address is given; `OUT_OF_RANGE` = bytes beyond the
-/// store's end, or a moment of which nothing is kept; `RESOURCE_EXHAUSTED` = too many lists are being followed; `UNAVAILABLE` = the collector is shutting
-/// down or down; `UNIMPLEMENTED` = not known here; `INTERNAL` = the collector's memory is damaged.
+/// A refusal is always a [`ClientError::Status`]: its code tells a program what to do next, its message tells a person. `NOT_FOUND` = no store of
+/// that name; `INVALID_ARGUMENT` = this store cannot answer the question; `FAILED_PRECONDITION` = another collector has it, whose address is given;
+/// `OUT_OF_RANGE` = bytes beyond the store's end, or a moment for which nothing is kept; `RESOURCE_EXHAUSTED` = too many lists are being followed;
+/// `UNAVAILABLE` = the collector is down or shutting down; `UNIMPLEMENTED` = not known here; `INTERNAL` = the collector's memory is damaged.
 #[tonic::async_trait]
 pub trait Ask: Send + Sync {
     /// Stores in the order of the configuration, with their load. Reads a sample of all memory.
     async fn fetch_stores(&self) -> Result<Vec<StoreInfo>, ClientError>;
 
-    /// The same stores with the part of each that is here. Reads no memory.
+    /// The same stores, with the part of each that is here. Reads no memory.
     async fn placement(&self) -> Result<PlacementResponse, ClientError>;
 
     /// Queries keys of one store. For any number of keys there is [`AskKeys`].
     async fn query_keys(&self, question: Question) -> Result<QueryAnswers, ClientError>;
 
-    /// What keys had in each epoch of a span of time, as many epochs as fit one answer. `question` is about now. For any
-    /// number of keys and epochs there is [`AskKeys::series_of`].
+    /// What keys had in each epoch of a span of time, for as many epochs as fit into one answer. `question` is about now. For any number of keys and
+    /// epochs there is [`AskKeys::series_of`].
     async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError>;
 
-    /// Epochs of a store with epochs, the newest first, at most [`MAX_EPOCHS`](dta_proto::control::MAX_EPOCHS). For
-    /// any number of them there is [`Ask::newest_epochs`].
+    /// The epochs of a store, newest first, at most [`MAX_EPOCHS`](dta_proto::control::MAX_EPOCHS). For any number of them there is
+    /// [`Ask::newest_epochs`].
     async fn fetch_epochs(&self, request: EpochsRequest) -> Result<EpochsResponse, ClientError>;
 
     /// As [`Ask::fetch_epochs`], in as many calls as it takes: all of them, or the newest
@@ -65,7 +63,7 @@ pub trait Ask: Send + Sync {
             let EpochsResponse { epochs, older } = self.fetch_epochs(request.clone()).await?;
             let left = request.most.saturating_sub(epochs.len() as u32);
             all.extend(epochs);
-            // Each answer goes further back, or this would not end.
+            // Each answer must go further back, or this would not end.
             let ends = older == 0 || (request.until != 0 && older >= request.until);
             if ends || (request.most != 0 && left == 0) {
                 return Ok(EpochsResponse { epochs: all, older });
@@ -74,8 +72,7 @@ pub trait Ask: Send + Sync {
         }
     }
 
-    /// All epochs of a store that have moments from `since` to before `until` (milliseconds since 1970; 0 = without
-    /// this limit), the newest first.
+    /// All epochs of a store with moments from `since` to before `until` (milliseconds since 1970; 0 = no limit), newest first.
     async fn all_epochs(&self, store: &str, since: u64, until: u64) -> Result<Vec<Epoch>, ClientError> {
         let request = EpochsRequest { store: store.to_owned(), since, until, most: 0 };
         Ok(self.newest_epochs(request).await?.epochs)
@@ -87,13 +84,13 @@ pub trait Ask: Send + Sync {
     /// The entries of a list in each epoch of a span of time, as documented at the call `Entries`.
     async fn stream_entries(&self, request: EntriesRequest) -> Result<TailMessages, ClientError>;
 
-    /// Flow records, filtered, grouped and summed, as documented at the call `Flows`. [`Ask::query_flows`] asks by question.
+    /// Flow records, filtered, grouped and summed, as documented at the call `Flows`. [`Ask::query_flows`] takes a question instead.
     async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
         let store = request.store;
         Err(Status::unimplemented(format!("no answer about flow records of {store:?} here")).into())
     }
 
-    /// The largest groups of flow records, and what was gone over to find them.
+    /// The largest groups of flow records, and how much was scanned to find them.
     async fn query_flows(
         &self,
         store: &str,
@@ -105,7 +102,7 @@ pub trait Ask: Send + Sync {
         flows::read_answer(question, self.fetch_flows(request).await?)
     }
 
-    /// Alerts, and transitions of them. Memory alone has none.
+    /// Alerts, and their transitions. Memory alone has none.
     async fn fetch_alerts(&self, _: AlertsRequest) -> Result<AlertsResponse, ClientError> {
         Err(Status::unimplemented("no alert rules are evaluated here").into())
     }
@@ -113,8 +110,7 @@ pub trait Ask: Send + Sync {
     /// Raw bytes of a store, at most [`MAX_READ`](dta_proto::control::MAX_READ).
     async fn read_memory(&self, request: ReadMemoryRequest) -> Result<ReadMemoryResponse, ClientError>;
 
-    /// Sessions with their queue pairs, the collector's NIC and its endpoint. Memory alone does not know
-    /// them.
+    /// Sessions with their queue pairs, the collector's NIC and its endpoint. Memory alone does not know them.
     async fn fetch_sessions(&self) -> Result<ListSessionsResponse, ClientError>;
 
     /// Counters of every node that the collector knows. Memory alone does not have them.

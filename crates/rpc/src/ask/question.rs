@@ -1,4 +1,4 @@
-//! A query of keys of one store of any kind, and its answers.
+//! A query of keys of one store, of any kind, and its answers.
 
 use std::num::NonZeroU64;
 
@@ -41,14 +41,14 @@ pub enum QuestionKind {
     Postcarding,
     /// The count.
     KeyIncrement,
-    /// The estimate. `None`: the store does not have that epoch, or not all of the key's columns of it.
+    /// The estimate. `None`: the store does not have that epoch, or lacks some of its columns for the key.
     SketchMerge {
         /// The epoch.
         epoch: u32,
     },
 }
 
-/// A moment that is asked about. Other moments than now are answered of stores with epochs.
+/// The moment that a question is about. Only stores with epochs answer for moments other than now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// The time of the answer.
@@ -76,14 +76,14 @@ impl From<Moment> for u64 {
 /// The answers to a [`Question`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueryAnswers {
-    /// One for each key, in the order of the keys, all of the question's kind.
+    /// One for each key, in the same order, all of the question's kind.
     pub of_keys: Vec<KeyAnswer>,
     /// The generation of the store's memory; 0 if several collectors answered.
     pub generation: u64,
     /// The version of the collector's placement when it answered; 0 if it has none.
     pub placement: u64,
-    /// The epoch that the answers are of; `None` if the store has no epochs. If several collectors answered, what their
-    /// epochs have in common: [`Epoch::opened`] is the latest of theirs, and the generation is 0.
+    /// The epoch that the answers are from; `None` if the store has no epochs. If several collectors answered, what
+    /// their epochs have in common: [`Epoch::opened`] is the latest of theirs, and the generation is 0.
     pub epoch: Option<Epoch>,
 }
 
@@ -92,17 +92,17 @@ pub struct QueryAnswers {
 pub struct Span {
     /// The first moment; 0 = all that is kept.
     pub since: u64,
-    /// The first moment behind it; 0 = up to now.
+    /// The first moment after it; 0 = up to now.
     pub until: u64,
 }
 
 /// What keys had in each epoch of a span of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// Answers of one epoch after the other, the oldest first. Several collectors have epochs of their own, each with
-    /// its own keys: answers name theirs.
+    /// The answers of one epoch after another, oldest first. Several collectors have separate epochs, each with its own
+    /// keys, which the answers name.
     pub epochs: Vec<QueryAnswers>,
-    /// If later epochs are left: the [`Span::since`] for them. They are those that were opened from then on.
+    /// If later epochs are left: the [`Span::since`] to ask for them, all of which were opened from then on.
     pub next: Option<NonZeroU64>,
 }
 
@@ -112,10 +112,10 @@ pub enum QuestionError {
     /// A key of another length.
     #[error("a key has {0} bytes, but must have 16")]
     KeyLength(usize),
-    /// Nothing that this version knows.
+    /// No query kind that this version knows.
     #[error("unknown or missing query kind: is the client of another version?")]
     Nothing,
-    /// A series at one moment.
+    /// A series was asked for at one moment.
     #[error("a series is of a span of time: `at` must be 0, not {0}")]
     SeriesAt(u64),
     /// A policy that this version does not know.
@@ -123,7 +123,7 @@ pub enum QuestionError {
     Policy(i32),
 }
 
-/// More copies are to agree than keys of the store have, or none: the refusal of [`Policy::AtLeast`].
+/// More copies must agree than a key has in the store, or none: the refusal of [`Policy::AtLeast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`at_least` is {at_least}, but this store has {copies} copies: ask for 1 to {copies}")]
 pub struct AtLeastError {
@@ -193,7 +193,7 @@ impl From<QuestionKind> for query_request::Of {
 }
 
 impl QuestionKind {
-    /// What people ask the stores of a primitive, sketches in `epoch`. `None` for lists, which have no keys.
+    /// The usual question to the stores of a primitive, for sketches in `epoch`. `None` for lists, which have no keys.
     pub fn default_for(primitive: Primitive, epoch: u32) -> Option<Self> {
         Some(match primitive {
             Primitive::KeyWrite => Self::KeyWrite { policy: Policy::First, at_least: 0 },
@@ -206,7 +206,7 @@ impl QuestionKind {
 }
 
 impl KeyAnswer {
-    /// How much it says of the key, to compare answers of one kind; 0 = nothing.
+    /// How much the answer says about the key, to compare answers of one kind; 0 = nothing.
     pub(crate) fn completeness(&self) -> u64 {
         match self {
             Self::KeyWrite(answer) => u64::from(answer.value.is_some()),
@@ -219,10 +219,10 @@ impl KeyAnswer {
         }
     }
 
-    /// Whether the store has nothing of the key.
+    /// Whether the store has nothing for the key.
     pub fn is_absent(&self) -> bool {
         match self {
-            // Copies that do not meet the policy are something.
+            // Copies that do not meet the policy still count.
             Self::KeyWrite(answer) => answer.value.is_none() && answer.agreeing == 0,
             Self::Postcarding(answer) => !answer.found,
             Self::KeyIncrement(answer) => answer.value == 0,
@@ -230,7 +230,7 @@ impl KeyAnswer {
         }
     }
 
-    /// The earlier epoch that the answer is from; `None` if it is from the one that was asked.
+    /// The earlier epoch that the answer is from; `None` if it is from the one asked about.
     pub fn earlier_epoch(&self) -> Option<EarlierEpoch> {
         match self {
             Self::KeyWrite(answer) => answer.earlier,
@@ -239,7 +239,7 @@ impl KeyAnswer {
         }
     }
 
-    /// The same answer, from an earlier epoch. Counters and sketches have none: their memory goes on.
+    /// The same answer, marked as from an earlier epoch. Counters and sketches are never marked: their memory goes on.
     pub fn with_earlier_epoch(self, epoch: EarlierEpoch) -> Self {
         match self {
             Self::KeyWrite(answer) => KeyWriteAnswer { earlier: Some(epoch), ..answer }.into(),
@@ -248,7 +248,7 @@ impl KeyAnswer {
         }
     }
 
-    /// The answer for people, in a line or two.
+    /// The answer as people read it, in a line or two.
     pub fn describe_lines(&self) -> Vec<String> {
         match self {
             Self::KeyWrite(KeyWriteAnswer { value, agreeing, differing, copies, .. }) => {
@@ -271,18 +271,18 @@ impl KeyAnswer {
     }
 }
 
-/// What is asked, and its answers.
+/// Defines the answer to each kind of question.
 macro_rules! kinds {
     ($($kind:ident -> $answer:ident;)*) => {
         impl QuestionKind {
-            /// The primitive of the stores that are asked this.
+            /// The primitive of the stores that answer this kind of question.
             pub fn primitive(self) -> Primitive {
                 match self {
                     $(Self::$kind { .. } => Primitive::$kind,)*
                 }
             }
 
-            /// What a store without anything says of a key, with all that it has to say left out.
+            /// The answer of an empty store about a key.
             pub fn answer_of_none(self) -> KeyAnswer {
                 match self {
                     $(Self::$kind { .. } => $answer::default().into(),)*
@@ -290,7 +290,7 @@ macro_rules! kinds {
             }
         }
 
-        /// What a store of the kind says of one key.
+        /// What a store says about one key.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)]
         pub enum KeyAnswer {
@@ -375,7 +375,7 @@ impl From<QueryAnswers> for QueryResponse {
     }
 }
 
-/// The question of a request, and its span.
+/// The question in a request, and its span.
 ///
 /// # Errors
 /// The message is not valid.

@@ -24,10 +24,10 @@ use crate::transport::pool::Pool;
 use crate::transport::quiet::Quiet;
 use crate::transport::stream::{ConnectionCloser, Http2Connection, PREFACE, Transport};
 
-/// The pauses after errors of the listener, such as too many open files.
+/// Pauses after errors of the listener, such as too many open files.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// First byte of a TLS client: a record of a handshake (RFC 8446 section 5.1).
+/// First byte from a TLS client: a handshake record (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Connections past their handshake, waiting for tonic.
@@ -46,7 +46,7 @@ pub struct Listen {
 pub type Incoming = ReceiverStream<io::Result<Http2Connection>>;
 
 dta_proto::shared_counters! {
-    /// The fates of connections, and of calls that were not admitted.
+    /// What became of connections, and of calls that were not admitted.
     pub struct ConnectionCounters {
         accepted = names::CONNECTIONS_ACCEPTED,
         refused = names::CONNECTIONS_REFUSED,
@@ -71,8 +71,8 @@ pub fn accept_tcp(listener: TcpListener, listen: Listen, counters: Arc<Connectio
     accept_until(Arc::new(listener), listen, counters, std::future::pending())
 }
 
-/// Like [`accept_tcp`], until `stopped` is ready; the listener is the caller's. Connections that are then in their
-/// handshake still come, and then the stream ends.
+/// Like [`accept_tcp`], until `stopped` is ready; the listener stays the caller's. Connections in their handshake by
+/// then are still delivered; then the stream ends.
 pub fn accept_until(
     listener: Arc<TcpListener>,
     listen: Listen,
@@ -184,7 +184,7 @@ async fn run<A, F>(
                 let task = tokio::spawn(establish_connection(shared.clone(), socket, address, place));
                 shared.gate.set_handshake_task(number, task.abort_handle());
             }
-            // An error of one client only.
+            // An error of a single client.
             Err(error) if is_of_one_connection(&error) => increment_counter(&shared.counters.accept_errors),
             Err(error) => {
                 increment_counter(&shared.counters.accept_errors);
@@ -239,7 +239,7 @@ async fn establish_connection(shared: Arc<ListenerState>, socket: Socket, addres
     }
 }
 
-/// Why there is no connection.
+/// Why a connection was not established.
 enum Failed {
     /// The client left before it sent anything, like a port check.
     Left,
@@ -266,7 +266,7 @@ async fn handshake(shared: &ListenerState, socket: Socket) -> Result<(Box<dyn Tr
     }
 }
 
-/// TLS, if required.
+/// Does the TLS handshake, if required.
 async fn negotiate_tls(
     shared: &ListenerState,
     stream: TcpStream,
@@ -298,7 +298,7 @@ async fn negotiate_tls(
     })
 }
 
-/// Says to a client of HTTP/2 without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with
+/// Tells an HTTP/2 client without TLS what is missing, in its own protocol: empty SETTINGS, then GOAWAY with
 /// INADEQUATE_SECURITY (RFC 9113 sections 6.5, 6.8 and 7).
 async fn wants_tls(stream: TcpStream) -> io::Result<()> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -376,7 +376,7 @@ mod tests {
             assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
         }
         assert_eq!(counters.silent.load(Ordering::Relaxed), 2);
-        // The good one is there after the handshake timeout.
+        // The good one is still there after the handshake timeout.
         tokio::time::sleep_until((accepted + HANDSHAKE + Duration::from_millis(100)).into()).await;
         good.write_all(b"!").await.unwrap();
         assert_eq!(connection.read_u8().await.unwrap(), b'!');
@@ -399,7 +399,7 @@ mod tests {
             std::mem::forget(connection.connect_info().line.begin_call());
             good.push((stream, connection));
         }
-        // All four places are taken by connections that speak.
+        // All four places are taken by connections past their handshake.
         let mut late = TcpStream::connect(address).await.unwrap();
         let _ = late.write_all(PREFACE).await;
         assert!(matches!(late.read(&mut [0]).await, Ok(0) | Err(_)));

@@ -29,14 +29,14 @@ use crate::transport::{LONGEST_ANSWER, ServerLimits};
 /// Simultaneous long answers of the standard services.
 const STREAMS: usize = 256;
 
-/// The kind of a method, by what it needs.
+/// The kind of a method, which decides what it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// One message, and an answer of at most [`LONGEST_ANSWER`] bytes.
     Ordinary,
-    /// One message, and an answer as long as those of all calls of one caller together: it takes all of their places.
+    /// One message, and an answer as long as those of all of a caller's calls together: it takes all of their places.
     Large,
-    /// Must not wait for other methods, such as renewals: it has its own places and threads.
+    /// Must not wait for other methods, as with renewals: it has its own places and threads.
     First,
     /// A stream that the service itself limits.
     Tail,
@@ -81,7 +81,7 @@ struct AdmissionState {
 }
 
 impl Admission {
-    /// A layer with these `limits`. `method` returns the kind of a path of the server's own service.
+    /// A layer with these `limits`. `method` returns the kind of the method at a path of the server's own service.
     pub fn new(limits: ServerLimits, method: fn(&str) -> Method, counters: Arc<ConnectionCounters>) -> Self {
         Self(Arc::new(AdmissionState {
             limits,
@@ -133,7 +133,7 @@ impl AdmissionState {
         Ok((request, CallPlaces { place, threads }))
     }
 
-    /// Sends an answer, which holds the call's places until it is sent.
+    /// Sends an answer that holds the call's places until it is sent.
     fn send(
         &self,
         method: Method,
@@ -218,7 +218,7 @@ where
                     admission.send(method, &peer, held, encode_answer(answer).await)
                 }
             };
-            // The body has a stream's places, until it is dropped.
+            // The body holds a stream's places until it is dropped.
             Ok(answer.map(|body| {
                 Body::new(body.map_err(move |error| {
                     let _ = (&stream, &on_connection);
@@ -229,7 +229,7 @@ where
     }
 }
 
-/// The places of a stream: one of all, and one of its caller's.
+/// The places of a stream: one of the server's, and one of its caller's.
 fn reserve_stream_places(
     admission: &AdmissionState,
     method: Method,
@@ -265,16 +265,16 @@ mod tests {
     use super::*;
     use crate::transport::{Listen, MAX_MESSAGE, accept_tcp, accept_unix, run_blocking};
 
-    /// What the service has done.
+    /// What the service has done so far.
     #[derive(Default)]
     struct Done {
         begun: AtomicUsize,
         answered: AtomicUsize,
-        /// Calls wait for these.
+        /// Calls wait for messages on this.
         release: Mutex<Option<mpsc::Receiver<()>>>,
     }
 
-    /// Works until it is released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than allowed (`Long`).
+    /// Works until released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than allowed (`Long`).
     #[derive(Clone)]
     struct Test(Arc<Done>);
 
@@ -343,12 +343,12 @@ mod tests {
         (address, counters)
     }
 
-    /// A connection whose streams have a window of `window` bytes.
+    /// Connects, with a window of `window` bytes for each stream.
     async fn connect(at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
         connect_from(1, at, window).await
     }
 
-    /// The same from the address 127.0.0.`last`.
+    /// As [`connect`], from the address 127.0.0.`last`.
     async fn connect_from(last: u8, at: SocketAddr, window: u32) -> h2::client::SendRequest<Bytes> {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, last], 0).into()).unwrap();
@@ -381,7 +381,7 @@ mod tests {
     }
     const PREFIX: usize = 5;
 
-    /// The bytes of the answer to a call.
+    /// The number of bytes in the answer to a call.
     async fn ask(client: &mut h2::client::SendRequest<Bytes>, path: &str) -> Result<usize, h2::Error> {
         let mut body = begin(client, path, true).await.0.await?.into_body();
         let mut bytes = 0;
@@ -422,7 +422,7 @@ mod tests {
             for _ in 0..limits.calls_per_caller {
                 calls.push(begin(&mut client, "/t.T/Work", true).await);
             }
-            // What must not wait does not.
+            // Methods that must not wait do not.
             assert_eq!(ask(&mut client, "/t.T/First").await.unwrap(), 1);
         }
         assert_eq!(done.begun.load(Ordering::SeqCst), 1, "of 400, one has a thread");
@@ -447,7 +447,7 @@ mod tests {
         }
         until("work begins", || done.begun.load(Ordering::SeqCst) == 2).await;
         let mut asked = std::pin::pin!(ask(&mut newcomer, "/t.T/Brief"));
-        // By now, all of them wait for a thread.
+        // By now, all of them are waiting for a thread.
         let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
         release.send(()).unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(60), asked).await;
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(done.answered.load(Ordering::SeqCst), before + limits.calls_per_caller + 1);
         until("the connection is closed", || counters.unread.load(Ordering::Relaxed) == 1).await;
         assert!(begin_fails(&mut client).await);
-        // Its places are free.
+        // Its places are free again.
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
     }
 
@@ -543,7 +543,7 @@ mod tests {
         assert!(begin_fails(&mut client).await);
     }
 
-    /// Begins a call with the beginning of a message of this many bytes.
+    /// Begins a call with the start of a message of this many bytes.
     async fn announce(
         client: &mut h2::client::SendRequest<Bytes>,
         bytes: usize,
@@ -577,10 +577,10 @@ mod tests {
             body.send_data(Bytes::from_static(&[7; 8 << 10]), true).unwrap();
             assert_eq!(answer.await.unwrap().headers().get("grpc-status"), None);
         }
-        // Only the one call is dropped; its connection stays.
+        // Only that one call is dropped; its connection stays.
         let end = Instant::now() + Duration::from_secs(60);
         let mut refused = 0;
-        // It is counted before it is answered.
+        // Calls are counted before they are answered.
         while refused < displaced() {
             assert!(Instant::now() < end, "{refused} of {} were answered", displaced());
             let mut still_held = Vec::new();
@@ -612,7 +612,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn calls_without_a_message_hold_no_places() {
-        // A busy machine may take so long that they are cut off before others call.
+        // On a busy machine, they may be cut off before others call.
         for _ in 0..5 {
             if others_are_answered_beside_calls_without_a_message().await {
                 return;
@@ -621,7 +621,7 @@ mod tests {
         panic!("each time, others were answered only after those had been cut off");
     }
 
-    /// Returns whether others were answered before any of these was cut off.
+    /// Returns whether others were answered before any of these calls was cut off.
     async fn others_are_answered_beside_calls_without_a_message() -> bool {
         let done = Arc::<Done>::default();
         let (at, counters) = serving(crate::transport::testing::test_limits(), &done).await;
@@ -631,12 +631,12 @@ mod tests {
             let path = if n % 3 == 0 { "/t.T/Work" } else { "/t.T/Tail" };
             let (answer, mut body) = begin(&mut client, path, false).await;
             if n % 2 == 0 {
-                // The beginning of a message of 100 bytes.
+                // The start of a message of 100 bytes.
                 body.send_data(Bytes::from_static(&[0, 0, 0, 0, 100, 1, 2]), false).unwrap();
             }
             empty.push((answer, body));
         }
-        // All of them are there before what follows.
+        // All of them have arrived before what follows.
         for _ in 0..10 {
             assert_eq!(ask(&mut client, "/t.T/First").await.unwrap(), 1);
         }

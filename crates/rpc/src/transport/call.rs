@@ -17,7 +17,7 @@ use tonic::body::Body;
 use crate::transport::pool::{Permit, Pool};
 
 tokio::task_local! {
-    /// The call that the running task answers.
+    /// The call that the current task answers.
     pub(crate) static CALL: Arc<CallPlaces>;
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct CallPlaces {
     pub(crate) threads: Option<Arc<Pool>>,
 }
 
-/// Runs `work` on a thread that may block. Within a call, work that has not begun when the call is cancelled is
-/// dropped; running work keeps the call's places until it ends. So nobody can have more work under way than calls.
+/// Runs `work` on a thread that may block. Within a call, work that has not begun is dropped when the call is cancelled;
+/// running work keeps the call's places until it ends. So nobody can have more work under way than calls.
 ///
 /// # Errors
 /// The work panicked.
@@ -51,7 +51,7 @@ pub async fn run_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(all).await
 }
 
-/// An answer in its encoded form. tonic would encode it only when the client lets it be sent, and until then the
+/// Encodes an answer right away. tonic would encode it only once the client lets it be sent, and until then the
 /// message takes several times as much memory.
 pub(crate) async fn encode_answer(answer: Response<Body>) -> Response<Body> {
     if answer.body().is_end_stream() {
@@ -64,7 +64,7 @@ pub(crate) async fn encode_answer(answer: Response<Body>) -> Response<Body> {
     }
 }
 
-/// An answer being sent: dropped with its last byte.
+/// An answer being sent; dropped after its last byte.
 pub(crate) struct Sending {
     pub(crate) _held: Arc<CallPlaces>,
     /// The other end notices the drop.
@@ -75,7 +75,7 @@ pub(crate) struct Sending {
 pub(crate) struct AnswerBody {
     pub(crate) body: Body,
     pub(crate) sending: Arc<Sending>,
-    /// How many bytes it may still have.
+    /// How many more bytes it may have.
     pub(crate) left: usize,
 }
 

@@ -14,10 +14,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ASK: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// The prefix of the address of a Unix socket, which only its owner may reach.
+/// The prefix of a Unix socket's address, which only its owner may reach.
 pub const UNIX: &str = "unix:";
 
-/// Sets an endpoint up as for all clients of DTA, with TLS if there are files.
+/// Configures an endpoint as all DTA clients need it, with TLS if there are files.
 pub fn configure_endpoint(endpoint: Endpoint, files: Option<&ClientTls>) -> Result<Endpoint, TlsError> {
     let endpoint = endpoint.connect_timeout(CONNECT).http2_keep_alive_interval(ASK).keep_alive_timeout(ALIVE);
     let Some(files) = files else {
@@ -39,7 +39,7 @@ pub fn connect_lazy(endpoint: &Endpoint) -> Channel {
     endpoint.connect_with_connector_lazy(connector())
 }
 
-/// tonic's own connector limits only TCP's connecting; around a given connector, the limit includes TLS.
+/// tonic's own connector limits only the TCP connect; around a given connector, the limit includes TLS.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

@@ -1,10 +1,10 @@
-//! Places for connections: how many there are in all and per address, and which is closed when they are full.
+//! Places for connections: how many there are in total and per address, and which connection is closed when they are full.
 //!
 //! A connection is pending until it has shown that it speaks TLS (if required) and HTTP/2. When the places are full,
 //! the oldest pending one is closed for the new one, so silent connections lock nobody out. If none is pending, the
-//! newest of the origin with the most is closed, if that has more than the new one would: so a few origins lock
-//! nobody out either. Before that, the connection of the new one's own origin that has had no call for longest is
-//! closed: so connections that somebody forgot lock out nobody of the same origin, such as a whole host.
+//! newest connection of the origin with the most is closed, if that has more than the new one's origin would: so a
+//! few origins lock nobody out either. Before that, the longest unused connection of the new one's own origin is
+//! closed: so forgotten connections lock out nobody of the same origin, such as a whole host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use crate::transport::ServerLimits;
 use crate::transport::stream::ConnectionCloser;
 
-/// How long a connection must have had no call before it is closed for another one of its origin.
+/// How long a connection must be without a call before it is closed for another of its origin.
 const UNUSED: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Gate {
 
 #[derive(Debug, Default)]
 struct GateState {
-    /// Number of the last one that entered: lower is older.
+    /// Number of the last connection that entered: lower is older.
     last: u64,
     places: BTreeMap<u64, ConnectionPlace>,
 }
@@ -45,7 +45,7 @@ enum Waits {
     Unattended,
     /// Aborting this task closes the connection.
     Until(AbortHandle),
-    /// Past the handshake; cutting this closes the connection.
+    /// Past the handshake; this closes the connection.
     No(Arc<ConnectionCloser>),
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct GatePass {
 pub(crate) enum GateResult {
     /// A place, and whether another connection was closed for it.
     Passed(GatePass, bool),
-    /// Connections past their handshake take all places of this address.
+    /// Connections past their handshake hold all places of this address.
     Full,
 }
 
@@ -81,7 +81,7 @@ impl Gate {
         let full = inner.places.len() >= self.connections;
         let mut left = false;
         if of_origin >= self.per_address || full {
-            // One's own first: nobody displaces others while connections of the same address are pending.
+            // Own connections first: nobody displaces others while connections of the same address are pending.
             let oldest = |of_all: bool| {
                 let mut waiting =
                     inner.places.iter().filter(|(_, taken)| matches!(taken.waits, Waits::Until(_)));
@@ -109,7 +109,7 @@ impl Gate {
         GateResult::Passed(GatePass { gate: self.clone(), number }, left)
     }
 
-    /// The connection of a place is in its handshake, run by `task`.
+    /// Records that the connection of a place is in its handshake, run by `task`.
     pub(crate) fn set_handshake_task(&self, number: u64, task: AbortHandle) {
         if let Some(taken) = self.lock_state().places.get_mut(&number)
             && matches!(taken.waits, Waits::Unattended)
@@ -125,7 +125,7 @@ impl Gate {
 }
 
 impl GateState {
-    /// The newest connection past its handshake of the origin with the most, which must be at least two more than
+    /// The newest connection past its handshake, of the origin with the most, which must have at least two more than
     /// `own`.
     fn newest_of_busiest(&self, own: usize) -> Option<u64> {
         let mut origins = HashMap::new();
@@ -139,7 +139,7 @@ impl GateState {
         (most.0 > own + 1).then_some(most.1)
     }
 
-    /// The connection of an origin that has had no call for longest.
+    /// The connection of an origin that has gone longest without a call.
     fn longest_unused(&self, origin: IpAddr) -> Option<u64> {
         let unused = self.places.iter().filter_map(|(number, taken)| match &taken.waits {
             Waits::No(line) if taken.origin == origin => Some((line.unused_since()?, *number)),
@@ -154,7 +154,7 @@ impl GatePass {
         self.number
     }
 
-    /// The handshake is done: the connection stays, unless it was closed before this (`false`). `line` closes it.
+    /// Ends the handshake: the connection stays, unless it was closed already (`false`). `line` closes it.
     #[must_use]
     pub(crate) fn finish_handshake(&self, line: Arc<ConnectionCloser>) -> bool {
         let mut inner = self.gate.lock_state();
@@ -169,7 +169,7 @@ impl Drop for GatePass {
     }
 }
 
-/// Anyone with an IPv6 address has the 64 bits below it.
+/// Whoever has an IPv6 address has the 64 bits below it.
 pub(crate) fn network_origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
@@ -195,7 +195,7 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    /// A place whose handshake does not end.
+    /// A place whose handshake never ends.
     fn waiting(gate: &Arc<Gate>, last: u8) -> (GatePass, tokio::task::JoinHandle<()>) {
         let GateResult::Passed(place, _) = gate.try_enter(address(last)) else { panic!("full") };
         let task = tokio::spawn(std::future::pending());
@@ -203,7 +203,7 @@ mod tests {
         (place, task)
     }
 
-    /// A line of a connection that is used.
+    /// The closer of a connection in use.
     fn line() -> (Arc<ConnectionCloser>, oneshot::Receiver<()>) {
         let (line, cut) = ConnectionCloser::new();
         let line = Arc::new(line);
@@ -235,14 +235,14 @@ mod tests {
         let gate = gate(3, 2);
         let (first, first_task) = waiting(&gate, 1);
         let (_second, second_task) = waiting(&gate, 1);
-        // The address is full: its own oldest is closed.
+        // The address is full: its own oldest connection is closed.
         let GateResult::Passed(third, true) = gate.try_enter(address(1)) else { panic!("full") };
         assert!(first_task.await.unwrap_err().is_cancelled());
-        // A closed connection frees no second place when it is dropped.
+        // Dropping a closed connection frees no second place.
         drop(first);
         assert!(third.finish_handshake(line().0));
         let _other = staying(&gate, 2);
-        // All are taken: the pending one is another address's, and is closed, too.
+        // All places are taken: the pending connection, though another address's, is closed, too.
         assert!(matches!(gate.try_enter(address(3)), GateResult::Passed(_, true)));
         tokio::time::timeout(Duration::from_secs(60), second_task).await.unwrap().unwrap_err();
     }
@@ -261,12 +261,12 @@ mod tests {
         // The newest of the first address.
         let (_three, mut cut, true) = enter(3) else { panic!("nobody left") };
         assert!(one[3].1.try_recv().is_ok() && one[2].1.try_recv().is_err());
-        // A closed connection frees no second place when it is dropped.
+        // Dropping a closed connection frees no second place.
         let [first, second, third, last] = one;
         drop(last);
         let (_four, _, true) = enter(4) else { panic!("nobody left") };
         assert_eq!(gate.lock_state().places.len(), 6);
-        // Two of each of the first: an origin that has one would have as many.
+        // The first two addresses have two each: the third, which has one, would then have as many.
         assert!(matches!(gate.try_enter(address(3)), GateResult::Full));
         assert!(two.iter_mut().all(|two| two.1.try_recv().is_err()) && cut.try_recv().is_err());
         drop((first, second, third));

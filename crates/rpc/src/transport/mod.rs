@@ -1,10 +1,10 @@
-//! Both ends of gRPC connections, as the daemons and clients of DTA share them.
+//! Both ends of gRPC connections, as DTA's daemons and clients share them.
 //!
 //! A server takes its connections from [`accept_tcp`], which does TLS, cuts off silent clients and enforces the
 //! connection limits of [`ServerLimits`] before tonic sees them. `server` serves them: [`Admission`] limits calls with
 //! their work ([`run_blocking`]) and answers. [`Peer`] identifies the other end.
 //!
-//! A client connects through [`dial`], which limits the time of connecting; [`failure_reason`] explains failures.
+//! A client connects through [`dial`], which limits the time to connect; [`failure_reason`] explains failures.
 //!
 //! [`standard`] has the services of every daemon: health and reflection.
 //!
@@ -44,7 +44,7 @@ pub use unix::{UnixPath, listen_unix};
 
 use std::time::Duration;
 
-/// The longest message that a server of DTA accepts, in bytes.
+/// The longest message that a DTA server accepts, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
 
 /// The longest answer of an ordinary call, in bytes.
@@ -59,11 +59,11 @@ pub struct ServerLimits {
     pub connections_per_address: usize,
     /// How long a new connection may take for TLS and the first bytes of HTTP/2.
     pub handshake: Duration,
-    /// How long a call may take, waiting included, and how long the reading of its answer may then take.
+    /// How long a call may take, including waiting, and how long reading its answer may then take.
     pub call: Duration,
-    /// Simultaneous calls, including those whose answer has not been read; others wait.
+    /// Simultaneous calls, including those with unread answers; others wait.
     pub calls: usize,
-    /// Threads for their work.
+    /// Threads for the work of calls.
     pub threads: usize,
     /// Simultaneous calls of one caller, counted in the same way. A caller is a certificate's identity or, without
     /// TLS, an IPv4 address or an IPv6 network of 64 bits.
@@ -85,7 +85,7 @@ impl ServerLimits {
         streams_per_caller: 16,
     };
 
-    /// The number of wanted connections that a limit of open files allows, with `reserved` files for other things.
+    /// Limits the number of connections to what a limit of open files allows, with `reserved` files for other things.
     pub fn within_file_limit(self, files: u64, reserved: u64) -> Self {
         let most = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX).max(1);
         Self { connections: self.connections.min(most), ..self }

@@ -17,7 +17,7 @@ use crate::transport::stream::ConnectionCloser;
 pub struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) identity: Arc<Identity>,
-    /// The share of the server that its calls use.
+    /// The caller whose share of the server its calls use.
     pub(crate) caller: Arc<str>,
     pub(crate) streams: Arc<Pool>,
     pub(crate) line: Arc<ConnectionCloser>,
@@ -29,33 +29,33 @@ impl Peer {
         self.address
     }
 
-    /// Stands for everybody who may have this address: an IPv4 address, or an IPv6 network of 64 bits, the rest zero.
+    /// The address range that one party may own: an IPv4 address, or an IPv6 network of 64 bits, the rest zero.
     pub fn network_origin(&self) -> IpAddr {
         gate::network_origin(self.address)
     }
 
-    /// Whose share of the server its calls use.
+    /// The caller whose share of the server its calls use.
     pub fn caller_name(&self) -> &Arc<str> {
         &self.caller
     }
 
-    /// Its identity, as far as TLS gives one.
+    /// Its identity, as far as TLS provides one.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// One of this caller's places for long answers, until it is dropped; `None` if all are taken.
+    /// One of this caller's places for long answers, held until it is dropped; `None` if all are taken.
     pub fn reserve_stream(&self) -> Option<Permit> {
         self.streams.try_acquire(&self.caller)
     }
 }
 
-/// Whose share of a server is used: a certificate's or, without TLS, an origin's.
+/// The caller that a share of the server belongs to: a certificate's identity or, without TLS, an origin.
 pub(crate) fn caller_name(identity: &Identity, address: IpAddr) -> Arc<str> {
     identity.name_list().unwrap_or_else(|| gate::network_origin(address).to_string()).into()
 }
 
-/// An identity, as far as TLS gives one.
+/// An identity, as far as TLS provides one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// No TLS: callers cannot be told apart.
@@ -88,7 +88,7 @@ impl fmt::Display for CertificateName {
 impl FromStr for CertificateName {
     type Err = &'static str;
 
-    /// With its kind in front, or a bare name: with a colon it is a URI, as no DNS name has one.
+    /// Parses a name with its kind in front, or a bare name: one with a colon is a URI, as DNS names have none.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let name = match text.split_once(':') {
             Some(("DNS", name)) => Self::from_dns_name(name),
@@ -111,14 +111,14 @@ impl CertificateName {
     }
 }
 
-/// Names are written one after another, separated by blanks, so none may contain one.
+/// Names are written in a row, separated by commas and blanks, so none may contain one.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic() && b != b',')
 }
 
 impl Identity {
-    /// The identity of a certificate is its DNS and URI names, so a renewed one with the same names is the same
-    /// caller.
+    /// The identity of a certificate is its DNS and URI names, so a renewed certificate with the same names is the
+    /// same caller.
     pub fn from_certificate(certificate: &CertificateDer<'_>) -> Self {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else {
             return Self::Nameless("it cannot be read");
@@ -147,7 +147,7 @@ impl Identity {
         }
     }
 
-    /// Whether it has one of these names.
+    /// Whether this identity has one of these names.
     pub fn has_one_of(&self, wanted: &[CertificateName]) -> bool {
         matches!(self, Self::Named(names) if names.iter().any(|name| wanted.contains(name)))
     }

@@ -1,9 +1,9 @@
-//! Places shared by callers: who gets one, and who has to give one back.
+//! Places shared by callers: who gets one, and who must give one back.
 //!
-//! A free place goes to the waiting caller with the fewest, in the order of requests. Places may be idle: the caller
-//! is slow to read their answers or send their messages. A caller that has waited [`PATIENCE`] takes back places that
-//! have been idle for as long from the caller with the most, if that has more than itself. So callers that hold
-//! places without using them lock nobody out, however many they are.
+//! A free place goes to the waiting caller with the fewest, in the order of requests. Places may be idle, while a caller is slow
+//! to read answers or to send messages. A caller that has waited [`PATIENCE`] takes back places that have been idle for as long,
+//! from the caller with the most, if that has more than itself. So callers that hold places without using them lock nobody out,
+//! however many they are.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 use crate::transport::stream::ConnectionCloser;
 
-/// How long a caller must have waited, and a place been idle, before the place is taken back.
+/// How long a caller must have waited, and a place must have been idle, before the place is taken back.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a place being taken back may take to become free before another is taken.
+/// How long to wait for a place that is being taken back before taking another.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Places that every caller gets at once if nobody waits for one ([`Pool::try_acquire`]).
+/// Places that a caller gets from [`Pool::try_acquire`] even if none is free.
 const ALWAYS: usize = 4;
 
 /// Places of one kind.
@@ -58,7 +58,7 @@ struct PendingRequest {
 struct Idle {
     since: Instant,
     weight: usize,
-    /// Cutting it frees the place soon.
+    /// Closing it frees the place soon.
     line: Arc<ConnectionCloser>,
     is_cut: bool,
 }
@@ -69,7 +69,7 @@ impl CallerState {
         self.has - self.idle.values().filter(|idle| idle.is_cut).map(|idle| idle.weight).sum::<usize>()
     }
 
-    /// Number and start of the longest idle place, if idle long enough.
+    /// Number and start of the place that has been idle longest, if long enough.
     fn oldest_idle(&self, now: Instant, patience: Duration) -> Option<(u64, Instant)> {
         let long = self.idle.iter().filter(|(_, idle)| !idle.is_cut && now - idle.since >= patience);
         long.map(|(number, idle)| (*number, idle.since)).min_by_key(|(_, since)| *since)
@@ -97,12 +97,12 @@ impl Pool {
         })
     }
 
-    /// The same with another patience, in which a caller also takes back its own idle places for those of its requests that wait.
+    /// As [`Pool::new`] with another patience; here a caller also takes back its own idle places for its waiting requests.
     pub fn with_patience(places: usize, per_caller: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self { places, per_caller, patience, displaces_own: true, inner: Mutex::default() })
     }
 
-    /// Waits for `weight` places, at most as many as one caller may have. Counts displaced callers in `cuts`.
+    /// Waits for `weight` places, at most as many as one caller may have, and adds the number of displaced connections to `cuts`.
     pub async fn take(self: &Arc<Self>, caller: &Arc<str>, weight: usize, cuts: &AtomicU64) -> Permit {
         let weight = weight.min(self.per_caller).min(self.places);
         let mut turn = std::pin::pin!(self.wait_for_places(caller, weight));
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// Waits for `weight` places, and displaces nobody.
+    /// Waits for `weight` places without displacing anybody.
     pub(crate) async fn wait_for_places(self: &Arc<Self>, caller: &Arc<str>, weight: usize) -> Permit {
         let (sender, place) = oneshot::channel();
         let number = self.update_and_grant(|inner| {
@@ -130,7 +130,7 @@ impl Pool {
         place.await.expect("a waiting caller gets a place")
     }
 
-    /// A place, if one is free, or the caller has few.
+    /// A place, if one is free or the caller has few.
     pub(crate) fn try_acquire(self: &Arc<Self>, caller: &Arc<str>) -> Option<Permit> {
         let mut inner = self.lock_state();
         let has = inner.callers.get(caller).map_or(0, |caller| caller.has);
@@ -143,14 +143,14 @@ impl Pool {
         Some(Permit { pool: self.clone(), caller: caller.clone(), number: inner.last, weight: 1 })
     }
 
-    /// Makes a change, and then hands out free places.
+    /// Makes a change, and then grants free places.
     fn update_and_grant<T>(self: &Arc<Self>, change: impl FnOnce(&mut PoolState) -> T) -> T {
         let mut inner = self.lock_state();
         let done = change(&mut inner);
         let given = self.grant_places(&mut inner);
         drop(inner);
         for (waits, place) in given {
-            // Requests whose receiver is gone give their places back here, for which the lock must be free.
+            // If a request's receiver is gone, its places come back here, so the lock must be free.
             let _ = waits.send(place);
         }
         done
@@ -178,7 +178,7 @@ impl Pool {
         given
     }
 
-    /// Makes room for `weight` places of a caller by taking back idle ones. Returns how many lines were cut.
+    /// Makes room for `weight` places of a caller by taking back idle ones. Returns how many connections were closed.
     fn displace_idle(&self, caller: &str, weight: usize) -> u64 {
         let (mut inner, now) = (self.lock_state(), Instant::now());
         let own = inner.callers.get(caller).map_or(0, |caller| caller.has);
@@ -199,7 +199,7 @@ impl Pool {
             let Some(idle) = other.idle.get_mut(&number) else { break };
             idle.is_cut = true;
             free += idle.weight;
-            // Several places may share a line.
+            // Several places may share a connection.
             cuts += u64::from(idle.line.close_connection());
         }
         cuts
@@ -212,7 +212,7 @@ impl Pool {
 }
 
 impl PoolState {
-    /// Forgets a caller that has nothing and waits for nothing.
+    /// Forgets a caller that has no places and waits for none.
     fn forget_if_unused(&mut self, caller: &str) {
         if self.callers.get(caller).is_some_and(|caller| caller.has == 0 && caller.waiting.is_empty()) {
             self.callers.remove(caller);
@@ -221,17 +221,16 @@ impl PoolState {
 }
 
 impl Permit {
-    /// Its caller.
     pub(crate) fn caller_name(&self) -> &Arc<str> {
         &self.caller
     }
 
-    /// It is idle from now on, and may be taken back by cutting `line`.
+    /// Marks the place as idle: it may be taken back by closing `line`.
     pub(crate) fn mark_idle(&self, line: Arc<ConnectionCloser>) {
         self.mark_idle_since(Instant::now(), line);
     }
 
-    /// The same of one that counts as idle since a moment.
+    /// As [`Permit::mark_idle`], idle since `since`.
     pub fn mark_idle_since(&self, since: Instant, line: Arc<ConnectionCloser>) {
         let idle = Idle { since, weight: self.weight, line, is_cut: false };
         if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
@@ -239,7 +238,7 @@ impl Permit {
         }
     }
 
-    /// It is no longer idle.
+    /// Marks the place as no longer idle.
     pub fn mark_busy(&self) {
         if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
             caller.idle.remove(&self.number);
@@ -260,7 +259,7 @@ impl Drop for Permit {
     }
 }
 
-/// Removes a request that nobody waits for any longer.
+/// Removes a request that nobody is waiting for any more.
 struct Leave<'a> {
     pool: &'a Arc<Pool>,
     caller: &'a Arc<str>,
@@ -286,7 +285,7 @@ mod tests {
         name.into()
     }
 
-    /// Requests places in a task of its own.
+    /// Requests places in a separate task.
     async fn ask(pool: &Arc<Pool>, name: &str, weight: usize) -> tokio::task::JoinHandle<Permit> {
         let (pool, caller) = (pool.clone(), caller(name));
         let waiting = |pool: &Pool| -> usize {
@@ -296,7 +295,7 @@ mod tests {
         let before = waiting(&pool);
         let (asked, cuts) = (pool.clone(), AtomicU64::new(0));
         let task = tokio::spawn(async move { asked.take(&caller, weight, &cuts).await });
-        // Requested before those that follow.
+        // It must be requested before those that follow.
         while waiting(&pool) == before && !task.is_finished() {
             tokio::task::yield_now().await;
         }
@@ -315,7 +314,7 @@ mod tests {
         let (a1, _a2, _a3) =
             (take(&pool, "a", 1).await, take(&pool, "a", 1).await, take(&pool, "a", 1).await);
         let b1 = take(&pool, "b", 1).await;
-        // None of these but b has a place yet.
+        // Of these, only b has a place yet.
         let (b2, c, d) = (ask(&pool, "b", 1).await, ask(&pool, "c", 1).await, ask(&pool, "d", 1).await);
         drop(a1);
         let c = c.await.unwrap();
@@ -345,7 +344,7 @@ mod tests {
         let _more = more.await.unwrap();
         drop(other);
         assert_eq!(pool.lock_state().taken, 2);
-        // The request is for as many as one caller may have.
+        // The request is cut to what one caller may have.
         assert_eq!(take(&pool, "c", 100).await.weight, 4);
     }
 
@@ -357,7 +356,7 @@ mod tests {
             let place = take(&pool, name, 1).await;
             let (line, cut) = ConnectionCloser::new();
             place.mark_idle(Arc::new(line));
-            // Cutting the line ends the holder of the place.
+            // Closing the connection ends the holder of the place.
             lines.push(tokio::spawn(async move {
                 let _ = cut.await;
                 drop(place);
@@ -397,7 +396,7 @@ mod tests {
         });
         let _third = take(&pool, "a", 1).await;
         ended.await.unwrap();
-        // None that is busy is taken back.
+        // Busy places are not taken back.
         let (a, cuts) = (caller("a"), AtomicU64::new(0));
         assert!(tokio::time::timeout(Duration::from_millis(500), pool.take(&a, 1, &cuts)).await.is_err());
         assert_eq!((pool.lock_state().taken, cuts.load(Ordering::Relaxed)), (2, 0));

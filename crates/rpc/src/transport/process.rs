@@ -3,9 +3,9 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises this process's soft limit of open files to the hard one. Returns the resulting limit.
+/// Raises this process's soft limit of open files to the hard limit. Returns the resulting limit.
 ///
-/// The soft one is 1,024 on most systems, for programs that use `select`; this one does not.
+/// The soft limit is 1,024 on most systems, for programs that use `select`; this one does not.
 pub fn raise_file_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -23,7 +23,7 @@ pub fn file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Makes the allocator return memory to the system soon after it is freed. Call it before there are other threads.
+/// Makes the allocator return memory to the system soon after it is freed. Call this before there are other threads.
 ///
 /// By default glibc keeps, in each of eight arenas per processor, up to twice the largest block ever freed
 /// (`mallopt(3)`, with its adaptive `M_MMAP_THRESHOLD`): after requests and answers of tens of megabytes, more than a
@@ -34,7 +34,7 @@ pub fn give_memory_back() {
     for (parameter, value) in
         [(libc::M_MMAP_THRESHOLD, 1 << 20), (libc::M_TRIM_THRESHOLD, 1 << 20), (libc::M_ARENA_MAX, 4)]
     {
-        // SAFETY: it takes two numbers, and changes no allocation. If it refuses them, everything is as before.
+        // SAFETY: the call takes two numbers and changes no allocation. If it refuses them, nothing changes.
         unsafe { libc::mallopt(parameter, value) };
     }
 }

@@ -9,10 +9,10 @@ use tonic::Status;
 
 use crate::transport::tls::for_people;
 
-/// Messages of libraries and system for a connection that ended before the answer came.
+/// Messages of libraries and the system for a connection that ended before the answer came.
 const CLOSED: [&str; 4] = ["connection closed", "broken pipe", "Broken pipe", "Connection reset"];
 
-/// What is known to be wrong with the TLS (or its absence) of a connection; `None` if the error has another cause.
+/// What is known to be wrong with a connection's TLS or lack of it; `None` if the error has another cause.
 pub fn known_tls_reason(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -35,8 +35,7 @@ pub fn failure_reason(error: &(dyn Error + 'static)) -> String {
         if !CLOSED.iter().any(|closed| text.contains(closed)) {
             return text;
         }
-        // Which of these it is depends on timing, and the cause is lost: with TLS 1.3 it is most often the server's
-        // refusal.
+        // Which of these it is depends on timing, and the cause is lost: with TLS 1.3 it is mostly the server's refusal.
         format!(
             "{text} by the other side: either it wants TLS (write its address with https:// and give the TLS files), or it has TLS and \
              refuses this client's certificate: is it from the authority that the server accepts (client_ca), and not expired?"
@@ -44,14 +43,14 @@ pub fn failure_reason(error: &(dyn Error + 'static)) -> String {
     })
 }
 
-/// What a status says: the server's message or, if there was no server to give one, the reason.
+/// What a status says: the server's message or, if no server sent one, the reason.
 pub fn status_reason(status: &Status) -> String {
     status.source().map_or_else(|| status.message().to_owned(), failure_reason)
 }
 
-/// Whether the connection ended without the server having processed the call: it sent HTTP/2's GOAWAY without an
-/// error, whose last stream is an earlier one (RFC 9113 section 6.8), or it was gone before the call was sent. Any
-/// call can then be made again, over a new connection.
+/// Whether the connection ended before the server processed the call: it sent HTTP/2's GOAWAY without an error, with an
+/// earlier last stream (RFC 9113 section 6.8), or it was gone before the call was sent. Any call can then be repeated
+/// over a new connection.
 pub(crate) fn is_farewell(status: &Status) -> bool {
     // A server's own status has no source.
     let mut next = status.source();
@@ -60,7 +59,7 @@ pub(crate) fn is_farewell(status: &Status) -> bool {
         if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
             return true;
         }
-        // Calls up to the last stream of GOAWAY go on; if the connection breaks under them, they end with another error.
+        // Calls up to GOAWAY's last stream go on; if the connection breaks under them, they end with another error.
         if let Some(http) = error.downcast_ref::<h2::Error>() {
             return http.is_remote() && http.is_go_away() && http.reason() == Some(Reason::NO_ERROR);
         }
@@ -84,7 +83,7 @@ fn typed_reason(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// The same, for an error of which HTTP/2 has kept only the text.
+/// The reason in an error of which HTTP/2 has kept only the text.
 fn reason_from_text(error: &(dyn Error + 'static)) -> Option<String> {
     error.to_string().split_once("received fatal alert: ").map(|(_, name)| alert_reason(name))
 }
@@ -98,7 +97,7 @@ fn http2_reason(error: &h2::Error) -> Option<String> {
             "this is the port of a daemon's metrics (40052 and 40053), not that of gRPC: give the port of gRPC (a collector's is 40050, a translator's 40051)"
                 .into(),
         ),
-        // The answer of a TLS server, parsed as a frame.
+        // The answer of a TLS server, parsed as an HTTP/2 frame.
         Reason::FRAME_SIZE_ERROR => Some(
             "what answers there does not speak HTTP/2; if it wants TLS, write its address with https:// and give the TLS files".into(),
         ),
@@ -118,7 +117,7 @@ fn tls_reason(error: &rustls::Error) -> Option<String> {
     }
 }
 
-/// Why the server refused, by the name of its alert (RFC 8446 section 6).
+/// Why the server refused, from the name of its alert (RFC 8446 section 6).
 fn alert_reason(name: &str) -> String {
     match name {
         "UnknownCA" | "BadCertificate" | "CertificateUnknown" | "DecryptError" => {
@@ -166,7 +165,7 @@ fn of_certificate(why: &CertificateError) -> String {
     }
 }
 
-/// The name itself, of one that the library writes with its kind: `DnsName("collector.example")`.
+/// The name itself, if the library writes it with its kind: `DnsName("collector.example")`.
 fn plain_name(presented: &str) -> &str {
     let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.map_or(presented, |inner| inner.trim_matches('"'))

@@ -1,5 +1,5 @@
-//! Receives a whole request before it gets a place: a client that does not send what it began holds nothing but room
-//! for it, and that only as long as others do not need it.
+//! Receives a whole request before it gets a place: a client that does not finish sending holds nothing but room for
+//! its message, and that only as long as others do not need it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::transport::accept::{ConnectionCounters, increment_counter};
 use crate::transport::pool::{Permit, Pool};
 use crate::transport::stream::ConnectionCloser;
 
-/// Timeout of a message, without the time it waits for room; and timeout of that wait.
+/// Timeout of a message, not counting its wait for room; and timeout of that wait.
 const BODY: Duration = Duration::from_secs(10);
-/// Prefix of a message: whether it is compressed, and its length (big-endian).
+/// Bytes before a message: whether it is compressed, and its length (big-endian).
 const PREFIX: usize = 5;
 /// Bytes of a message that need not wait for room: there is enough for all calls that may wait.
 const SMALL: usize = 4 << 10;
 
-/// Where a request gets its room.
+/// The room for a request.
 pub(crate) struct RequestBudget<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) caller: &'a Arc<str>,
-    /// Cutting it takes the room back.
+    /// Closing it takes the room back.
     pub(crate) line: Arc<ConnectionCloser>,
     pub(crate) counters: &'a ConnectionCounters,
 }
@@ -50,13 +50,13 @@ impl RequestBudget<'_> {
 pub(crate) struct Received {
     /// One message, in however many frames it came.
     message: Option<Bytes>,
-    /// A body that is not received, because its length is refused.
+    /// A body that is not received, because its message is too long.
     rest: Option<Body>,
     room: Option<Permit>,
 }
 
 impl Received {
-    /// It is processed from now on, and keeps its room.
+    /// From now on it is being processed, and keeps its room.
     pub(crate) fn begin_processing(&self) {
         if let Some(room) = &self.room {
             room.mark_busy();
@@ -64,7 +64,7 @@ impl Received {
     }
 }
 
-/// Receives a body of one message; ignores what follows the message. Room for all of it is taken once its length is
+/// Receives a body of one message, and ignores what follows it. Room for all of it is taken once its length is
 /// known, so that requests do not wait for one another in a circle.
 pub(crate) async fn receive_message(mut body: Body, room: RequestBudget<'_>) -> Result<Received, Status> {
     let mut message = BytesMut::new();
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that comes in these frames.
+    /// A body that arrives in these frames.
     struct InFrames(VecDeque<Frame<Bytes>>);
 
     impl http_body::Body for InFrames {
@@ -167,11 +167,11 @@ mod tests {
         pieces.splice(3..3, [&[][..]; 1000]);
         assert_eq!(taken(frames(&pieces)).await, [&message[..]]);
         assert_eq!(taken(frames(&[&message])).await, [&message[..]]);
-        // What follows is ignored, in the same frame and in others.
+        // What follows is ignored, in the same frame and in later ones.
         let longer = [&message[..], &[9; 50]].concat();
         assert_eq!(taken(frames(&[&longer, &[9; 50]])).await, [&message[..]]);
         assert_eq!(taken(frames(&[&message, &[9; 50]])).await, [&message[..]]);
-        // A truncated one fails later.
+        // A truncated message fails later.
         assert_eq!(taken(frames(&[&message[..100]])).await, [&message[..100]]);
         assert!(taken(frames(&[&[], &[]])).await.is_empty() && taken(frames(&[])).await.is_empty());
     }

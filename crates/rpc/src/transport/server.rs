@@ -1,4 +1,4 @@
-//! The gRPC server of all daemons.
+//! The gRPC server common to all daemons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::transport::{ConnectionCounters, ServerLimits};
 /// A connection that is silent for this long is pinged, and given up after [`ALIVE`].
 const ASK: Duration = Duration::from_secs(30);
 const ALIVE: Duration = Duration::from_secs(20);
-/// Bytes that a connection may have sent but nobody has read yet, over all its calls.
+/// Bytes that a connection may have sent without anybody having read them, over all its calls.
 const WINDOW: u32 = 64 << 10;
 
-/// A server to add services to, for connections of [`accept_tcp`](crate::transport::accept_tcp). `method` returns the kind of a path of
-/// the daemon's own service.
+/// A server to add services to, for connections from [`accept_tcp`](crate::transport::accept_tcp). `method` returns the kind of the
+/// method at a path of the daemon's own service.
 pub fn build_server(
     limits: ServerLimits,
     method: fn(&str) -> Method,

@@ -1,4 +1,4 @@
-//! What the callers of a server share, for each kind of call.
+//! What a server's callers share, for each kind of call.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use crate::transport::{MAX_MESSAGE, ServerLimits};
 
 /// Places for calls of one kind.
 pub(crate) struct Shares {
-    /// Calls that wait.
+    /// Waiting calls.
     pub(crate) waiting: Arc<Pool>,
-    /// Calls that are running, or whose answers are not sent.
+    /// Calls that are running, or whose answers are not sent yet.
     pub(crate) calls: Arc<Pool>,
-    /// Bytes of requests that wait.
+    /// Bytes of waiting requests.
     pub(crate) bodies: Arc<Pool>,
 }
 
@@ -30,7 +30,7 @@ impl Shares {
     }
 }
 
-/// Bytes for this many of the longest messages, in all and per caller.
+/// Bytes for this many of the longest messages, in total and per caller.
 fn message_pool(all: usize, of_one: usize) -> Arc<Pool> {
     let longest = MAX_MESSAGE + 16;
     Pool::new(all * longest, of_one * longest)

@@ -1,6 +1,6 @@
 //! The standard services of a daemon: health (`grpc.health.v1.Health`), with which load balancers and supervisors
 //! check whether a port serves, and reflection (`grpc.reflection.v1`), with which tools list its methods. They are on
-//! the daemon's own port, so that only those who may call the daemon can reach them.
+//! the daemon's own port, so only those who may call the daemon can reach them.
 
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
@@ -8,7 +8,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
-/// Whether a daemon serves, for its health service. Initially "no".
+/// Whether a daemon serves, as its health service reports it. Initially "no".
 #[derive(Clone)]
 pub struct Health {
     serving: watch::Sender<bool>,
@@ -26,14 +26,14 @@ impl Health {
         *self.serving.borrow()
     }
 
-    /// The service to add to a server.
+    /// The health service to add to a server.
     pub fn health_service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
 }
 
-/// The health of a service, by its full name (`dta.v1.Collector`) or without a name. Must be
-/// called within a tokio runtime.
+/// Starts the health of a service, under its full name (`dta.v1.Collector`) and under no name. Must be called within
+/// a tokio runtime.
 pub fn start_health(service: &'static str) -> Health {
     let reporter = HealthReporter::new();
     let (serving, mut now) = watch::channel(false);
@@ -53,7 +53,7 @@ pub fn start_health(service: &'static str) -> Health {
     health
 }
 
-/// Reflection of services, whose encoded `FileDescriptorSet` is `descriptors`, and of health.
+/// Reflection for services whose encoded `FileDescriptorSet` is `descriptors`, and for health.
 ///
 /// # Errors
 /// The descriptors cannot be decoded.

@@ -1,4 +1,4 @@
-//! A connection past its handshake, as tonic takes it.
+//! A connection past its handshake, in the form that tonic takes.
 
 use std::io;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use tonic::transport::server::Connected;
 use crate::transport::gate::GatePass;
 use crate::transport::peer::Peer;
 
-/// The bytes with which every client of HTTP/2 begins (RFC 9113 section 3.4).
+/// The bytes with which every HTTP/2 client begins (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a client may take to close its end once the server has said its last.
+/// How long a client may take to close its end once the server has sent everything.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Closes a connection, or ends something else, from outside; and knows whether a connection is used.
+/// Closes a connection, or ends something else, from outside; and knows whether a connection is in use.
 #[derive(Debug)]
 pub struct ConnectionCloser(Mutex<LineState>);
 
@@ -29,12 +29,12 @@ struct LineState {
     sender: Option<oneshot::Sender<()>>,
     /// Calls whose answers have not been sent.
     calls: usize,
-    /// When there was a call last.
+    /// When there was last a call.
     used: Instant,
 }
 
 impl ConnectionCloser {
-    /// A line, and its end at the connection.
+    /// A closer, and the receiver that is signalled to close.
     pub fn new() -> (Self, oneshot::Receiver<()>) {
         let (sender, cut) = oneshot::channel();
         (Self(Mutex::new(LineState { sender: Some(sender), calls: 0, used: Instant::now() })), cut)
@@ -46,13 +46,13 @@ impl ConnectionCloser {
         sender.is_some_and(|sender| sender.send(()).is_ok())
     }
 
-    /// Counts a call until this is dropped.
+    /// Counts a call as running until this is dropped.
     pub(crate) fn begin_call(self: &Arc<Self>) -> CallOnConnection {
         self.lock_state().calls += 1;
         CallOnConnection(self.clone())
     }
 
-    /// Since when it has had no calls; `None` while it has one.
+    /// Since when the connection has had no calls; `None` while it has one.
     pub(crate) fn unused_since(&self) -> Option<Instant> {
         let state = self.lock_state();
         (state.calls == 0).then_some(state.used)
@@ -64,7 +64,7 @@ impl ConnectionCloser {
     }
 }
 
-/// A call on a connection, from its beginning until its answer is sent.
+/// A call on a connection, from its start until its answer is sent.
 pub(crate) struct CallOnConnection(Arc<ConnectionCloser>);
 
 impl Drop for CallOnConnection {
@@ -78,18 +78,18 @@ impl Drop for CallOnConnection {
 /// A connection whose client has shown that it speaks HTTP/2.
 pub struct Http2Connection {
     transport: Box<dyn Transport>,
-    /// How much of the preface, which was read to check it, has been passed to the reader.
+    /// How much of the preface, which was read to check it, has been passed on to the reader.
     given: usize,
     peer: Peer,
-    /// Ready when it must be closed.
+    /// Ready when the connection must be closed.
     cut: oneshot::Receiver<()>,
     is_cut: bool,
-    /// Once nothing more is sent: until when to wait for the client to close.
+    /// Set once nothing more is sent: how long to wait for the client to close.
     linger: Option<Pin<Box<Sleep>>>,
     _place: GatePass,
 }
 
-/// What the bytes go over: a socket, or TLS over one.
+/// What carries the bytes: a socket, or TLS over one.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
@@ -105,7 +105,7 @@ impl Http2Connection {
         Self { transport, given: 0, peer, cut, is_cut: false, linger: None, _place: place }
     }
 
-    /// An error from the time it must be closed on. Its [`ConnectionCloser`] lives as long as it, in its peer.
+    /// Fails once the connection must be closed. Its [`ConnectionCloser`] is in its peer, and lives as long as it.
     fn check_still_open(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.is_cut && Pin::new(&mut self.cut).poll(cx).is_pending() {
             return Ok(());
@@ -168,8 +168,8 @@ impl AsyncWrite for Http2Connection {
         Pin::new(&mut this.transport).poll_flush(cx)
     }
 
-    /// Ends what is sent and then discards what still arrives: closing with unread bytes resets the connection, and a
-    /// client whose call crossed the final GOAWAY would never read there that the call was not processed.
+    /// Ends sending, and then discards what still arrives. Closing with unread bytes would reset the connection, and
+    /// a client whose call crossed the final GOAWAY would never read that the call was not processed.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check_still_open(cx)?;

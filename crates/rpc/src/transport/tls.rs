@@ -1,4 +1,4 @@
-//! TLS files: read, checked before use, and turned into what rustls takes. All are PEM.
+//! TLS files: read, checked before use, and converted for rustls. All are PEM.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig}
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use webpki::{EndEntityCert, KeyUsage};
 
-/// A certificate's expiry is announced at most this long ahead.
+/// How far ahead a certificate's expiry is announced at most.
 const AHEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The files of a server.
@@ -52,12 +52,12 @@ pub struct ClientTls {
 #[error("{0}")]
 pub struct TlsError(String);
 
-/// A file that should hold `what` and cannot be used.
+/// The error for a file that should hold `what` but cannot be used.
 pub(crate) fn unusable_file(what: &str, path: &Path, reason: impl Display) -> TlsError {
     TlsError(format!("the {what} {} cannot be used: {reason}", path.display()))
 }
 
-/// The validity of a certificate, both times since 1970.
+/// The validity of a certificate; both times are since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     not_before: Duration,
@@ -65,10 +65,10 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From the certificate; `None` if it cannot be parsed.
+    /// The validity of a certificate; `None` if it cannot be parsed.
     ///
-    /// The library reveals both times only when it rejects a certificate for them. They are checked before everything
-    /// else, so no CA and no signature is needed.
+    /// The library reveals the two times only when it rejects a certificate because of them. They are checked before
+    /// everything else, so no CA and no signature is needed.
     fn from_certificate(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let refused_at = |at: Duration| {
@@ -90,7 +90,7 @@ impl Validity {
         Some(Self { not_before, not_after })
     }
 
-    /// Of the first certificate in a file, as the file is now.
+    /// The validity of the first certificate in a file, as the file is now.
     ///
     /// # Errors
     /// The file cannot be read, or holds no certificate.
@@ -137,7 +137,7 @@ fn since_1970(at: SystemTime) -> Duration {
     at.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A duration in its largest unit.
+/// A duration in its largest unit, for people.
 pub fn for_people(time: Duration) -> String {
     let seconds = time.as_secs();
     let (n, unit) = match seconds {
@@ -152,9 +152,9 @@ pub fn for_people(time: Duration) -> String {
 /// TLS of a server, ready to use.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    /// What rustls takes. The handshake refuses clients without a certificate of the CAs.
+    /// The configuration for rustls. The handshake refuses clients without a certificate from the CAs.
     pub config: Arc<ServerConfig>,
-    /// Of the server's own certificate.
+    /// The validity of the server's own certificate.
     pub validity: Validity,
 }
 
@@ -168,8 +168,7 @@ pub fn load_server_tls(files: &ServerFiles<'_>, now: SystemTime) -> Result<Serve
     Ok(ServerTls { config: Arc::new(config), validity: own.validity })
 }
 
-/// Reads and checks the files of a server that browsers ask, over HTTP/1.1; with `needs_certificate`, its clients must have
-/// one.
+/// Reads and checks the files of a server for browsers, over HTTP/1.1; with `needs_certificate`, its clients must have one.
 ///
 /// # Errors
 /// A file cannot be used for TLS.
@@ -186,7 +185,7 @@ pub fn load_page_tls(
     Ok(Arc::new(config))
 }
 
-/// What accepts certificates of a CA alone.
+/// A verifier that accepts only certificates from a CA.
 fn certificate_verifier(
     client_ca: &Path,
     provider: &Arc<CryptoProvider>,
@@ -216,7 +215,7 @@ fn server_config(
 }
 
 /// What makes a server less safe than it looks, in sentences: a port that others reach without a certificate, and thereby
-/// `consequence`, and a private key that everybody on this machine may read.
+/// `consequence`, and a private key that everybody on this machine can read.
 pub fn exposure_warnings(
     listen: SocketAddr,
     files: Option<&ServerFiles<'_>>,
@@ -229,8 +228,8 @@ pub fn exposure_warnings(
     readable_key_warning(files.key).into_iter().collect()
 }
 
-/// What is wrong with usable files of a client, in sentences: a key that everybody on this machine may read, and a
-/// certificate that ends soon.
+/// What is wrong with usable files of a client, in sentences: a key that everybody on this machine can read, and a
+/// certificate that expires soon.
 pub fn client_warnings(files: &ClientTls, now: SystemTime) -> Vec<String> {
     let left = Validity::read(&files.cert).ok().and_then(|validity| validity.ends_soon(now));
     let ends = left.map(|left| {
@@ -241,7 +240,7 @@ pub fn client_warnings(files: &ClientTls, now: SystemTime) -> Vec<String> {
 }
 
 fn readable_key_warning(key: &Path) -> Option<String> {
-    // One that cannot be looked at is refused with the reason.
+    // A key that cannot be checked here is refused elsewhere, with the reason.
     let mode = std::fs::metadata(key).map_or(0, |of| of.permissions().mode() & 0o777);
     (mode & 0o004 != 0).then(|| {
         let key = key.display();
@@ -334,7 +333,7 @@ mod tests {
         let mut params = CertificateParams::new(vec!["c.example".to_owned()]).unwrap();
         let day = |n: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(n as u64 * 86_400);
         (params.not_before, params.not_after) = (day(from), day(until));
-        // A server's certificate, as CAs issue it: its key usage must not hide its validity.
+        // As CAs issue a server's certificate: its key usage must not hide its validity.
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let (cert_path, key_path) =
             (dir.join(format!("{from}-{until}.crt")), dir.join(format!("{from}-{until}.key")));
@@ -362,12 +361,12 @@ mod tests {
         assert_eq!(validity.ends_soon(day(20_091)), Some(Duration::ZERO));
         assert_eq!(validity.not_after(), Duration::from_secs(20_090 * 86_400));
         assert_eq!(Validity::read(&cert).unwrap(), validity);
-        // One issued for three days is not announced on its first.
+        // A certificate issued for three days is not announced on its first day.
         let (cert, key) = pair(dir.path(), 20_000, 20_003);
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;
         assert_eq!(validity.ends_soon(day(20_001)), None);
         assert!(validity.ends_soon(day(20_002) + Duration::from_secs(3600)).is_some());
-        // One without an end (RFC 5280 section 4.1.2.5) never expires.
+        // A certificate without an end (RFC 5280 section 4.1.2.5) never expires.
         let (cert, key) = pair(dir.path(), 20_000, 2_932_896);
         assert_eq!(load(&cert, &key, day(30_000)).unwrap().validity.ends_soon(day(30_000)), None);
     }

@@ -19,9 +19,9 @@ impl Drop for UnixPath {
     }
 }
 
-/// Listens on a socket of mode 0600 at `path`. Replaces a socket left by a killed process, but neither a file of
-/// another kind nor a socket in use. Sets the process's umask for a moment: call it before there are threads that
-/// create files. Must be called within a tokio runtime.
+/// Listens on a socket of mode 0600 at `path`. Replaces a socket left by a killed process, but neither another
+/// kind of file nor a socket in use. Sets the process's umask for a moment, so call it before there are threads
+/// that create files. Must be called within a tokio runtime.
 pub fn listen_unix(path: &Path) -> io::Result<(UnixListener, UnixPath)> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path)
@@ -48,7 +48,7 @@ mod tests {
         let (listener, file) = listen_unix(&path).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         assert_eq!(listen_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // Left by a killed process: the file without a listener.
+        // Left by a killed process: a file without a listener.
         drop(listener);
         std::mem::forget(file);
         let (_listener, file) = listen_unix(&path).unwrap();
