@@ -21,19 +21,19 @@ use crate::{AskKeys, QuestionKind};
 struct Fake {
     number: u8,
     stores: Vec<StoreInfo>,
-    /// Of its placement.
+    /// The version of its placement.
     version: u64,
-    /// Of the cluster's.
+    /// The version of the cluster.
     cluster: u64,
-    /// The newest first, two in each answer.
+    /// Newest first, two in each answer.
     epochs: Vec<Epoch>,
     is_away: bool,
-    /// What it has counted of each key, by colour; nothing of the last key, if there are none.
+    /// What it has counted for each key, by colour; without colours, nothing for the last key.
     counts: Vec<u64>,
     alerts: AlertsResponse,
-    /// How often its stores and its placement were asked for.
+    /// How often it was asked for its stores and for its placement.
     asked: Arc<[AtomicU32; 2]>,
-    /// Where those wait for each other that are asked about keys.
+    /// Where queries of keys wait for each other.
     together: Option<Arc<Barrier>>,
 }
 
@@ -86,14 +86,14 @@ impl Ask for Fake {
             _ => return self.refuses(),
         };
         if question.kind == QuestionKind::KeyIncrement && self.counts.is_empty() {
-            // One that forgets the last key.
+            // This collector forgets the last key.
             of_keys.pop();
         }
         let epoch = self.epochs.first().cloned();
         self.there(QueryAnswers { of_keys, generation: 3, placement: self.version, epoch })
     }
 
-    /// Each epoch that it has, two in each answer.
+    /// Each of its epochs, two in each answer.
     async fn query_keys_in_span(&self, question: Question, span: Span) -> Result<Series, ClientError> {
         let all: Vec<Epoch> = self.epochs.iter().rev().cloned().collect();
         let first = all.partition_point(|epoch| epoch.opened <= span.since).saturating_sub(1);
@@ -119,7 +119,7 @@ impl Ask for Fake {
         self.refuses()
     }
 
-    /// An entry with its number in each epoch that it has, the oldest first.
+    /// An entry with its number in each of its epochs, oldest first.
     async fn stream_entries(&self, _: EntriesRequest) -> Result<TailMessages, ClientError> {
         if self.epochs.is_empty() {
             return self.refuses();
@@ -132,7 +132,7 @@ impl Ask for Fake {
         self.there(TailMessages::new(tokio_stream::iter(messages)))
     }
 
-    /// A record of as many bytes as its number; those numbered 0 have no store of them.
+    /// A record of as many bytes as its number; number 0 has no such store.
     async fn fetch_flows(&self, request: FlowsRequest) -> Result<FlowsResponse, ClientError> {
         let mut tally = FlowTally::new(flows::parse_request(&request)?, request.per_flow);
         let record = FlowRecord { bytes: self.number.into(), ..FlowRecord::EMPTY };
@@ -202,7 +202,7 @@ fn spread(fakes: &[Fake]) -> Spread {
     Spread::new(fakes.iter().map(member).collect())
 }
 
-/// Other members in place of these, with what was learned from them.
+/// Other members in place of these, with what was learned from the old ones.
 fn with_members(of: &Spread, fakes: &[Fake]) -> Spread {
     let other = spread(fakes);
     *other.current_group().lock_placement() = of.current_group().lock_placement().clone();
@@ -213,7 +213,7 @@ fn keys() -> Vec<Key> {
     (0..64u8).map(|n| Key([n; 16])).collect()
 }
 
-/// The collector that answered for each of the keys.
+/// The collector that answered for each key.
 async fn asked(spread: &Spread, store: &str, keys: &[Key]) -> Result<Vec<u8>, String> {
     let answers = spread.key_write(store, keys, Policy::First, 0).await.map_err(|e| e.to_string())?;
     assert!(answers.iter().zip(keys).all(|(answer, key)| answer.key == key.0));
@@ -247,14 +247,14 @@ async fn each_key_list_and_sketch_is_asked_where_it_is() {
         assert_eq!(stores.iter().map(|info| info.used).collect::<Vec<_>>(), [20, 20, 20, 10]);
         assert!(stores[3].elsewhere.is_empty());
     }
-    // A translator that hands its counters to both is counted once, with the latest.
+    // A translator that reports its counters to both appears once, with the latest.
     let by_address = spread(&[a.clone(), b.clone()]).statistics_by_address().await.unwrap();
     let sessions = by_address.iter().map(|node| node.session.as_str()).collect::<Vec<_>>();
     assert_eq!((sessions[0], sessions[2]), ("1:1", "2:1"));
     let nodes = spread(&[a, b.clone()]).statistics().await.unwrap();
     let ages = nodes.iter().map(|node| (node.node.as_str(), node.age_seconds)).collect::<Vec<_>>();
     assert_eq!(ages, [("nic/test", 4.0), ("translator/leaf", 3.0), ("nic/test", 3.0)]);
-    // A single one is queried directly, whatever it has.
+    // A single collector is queried directly, whatever it has.
     assert_eq!(asked(&spread(&[b]), "flows", &keys).await, Ok(vec![2; keys.len()]));
 }
 
@@ -295,7 +295,7 @@ async fn of_two_that_say_to_have_a_key_the_one_that_is_written_to_has_it() {
         assert!(refusal(both.tail_list(list)).await.contains("2 was asked"));
         assert!(refusal(both.query_sketches("", &keys[..1], 0)).await.contains("2 was asked"));
     }
-    // One that does not say whether it is written to may be.
+    // A collector that does not say whether it is being written to may be.
     let unsaid = fake(1, None);
     for others in [vec![whole.clone()], vec![spread_once.clone()], vec![spread_once, whole]] {
         let all = spread(&[others, vec![unsaid.clone()]].concat());
@@ -318,7 +318,7 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
     }
     assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [1, 1]));
 
-    // Their placement changes: a caller with a cached one asks again, once.
+    // Their placement changes: a caller with a cached placement asks again, once.
     (a, b) = (
         Fake { asked: a.asked, ..versioned(1, "0-199", 6) },
         Fake { asked: b.asked, ..versioned(2, "200-255", 8) },
@@ -329,7 +329,7 @@ async fn who_has_what_is_asked_once_until_an_answer_says_that_it_is_old() {
     }
     assert_eq!((asked_for(0), asked_for(1)), ([0, 0], [2, 2]));
 
-    // What one no longer has, because it is down, is asked of the one that has it now; this is not cached.
+    // What a collector that is down had is asked of the one that has it now; this is not cached.
     let whole = Fake { asked: counts[1].clone(), ..versioned(2, "0-255", 9) };
     let later = with_members(&later, &[Fake { is_away: true, ..a }, whole]);
     for _ in 0..2 {
@@ -347,19 +347,19 @@ async fn in_a_cluster_collectors_come_and_go_and_what_moved_is_asked_of_all() {
     let both: Vec<u8> =
         keys.iter().map(|key| if buckets::bucket_of_key(key) < 100 { 1 } else { 2 }).collect();
     assert_eq!(asked(&cluster, "flows", &keys).await, Ok(both));
-    // All are asked about a moment that is past. Each answers, and the first one's value is taken.
+    // For a past moment, all are asked. Each answers, and the first one's value is taken.
     let past = cluster.clone().at_moment(Moment::UnixMillis(NonZeroU64::new(7).unwrap()));
     assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![1; keys.len()]));
-    // One that was down says what it had before.
+    // A collector that was down says what it had before.
     let since = |opened, fake| Fake { epochs: vec![Epoch { opened, ..Epoch::default() }], ..fake };
     becomes(&[since(3000, of_cluster(1, "0-99")), since(9000, of_cluster(2, "100-255"))]);
     assert_eq!(asked(&past, "flows", &keys).await, Ok(vec![2; keys.len()]));
-    // Another one comes, and one goes.
+    // One collector comes, another goes.
     becomes(&[of_cluster(2, "0-199"), of_cluster(3, "200-255")]);
     let others: Vec<u8> =
         keys.iter().map(|key| if buckets::bucket_of_key(key) < 200 { 2 } else { 3 }).collect();
     assert_eq!(asked(&cluster, "flows", &keys).await, Ok(others));
-    // Counters need all of them.
+    // Counters need all collectors.
     becomes(&[of_cluster(2, "0-255"), Fake { is_away: true, ..of_cluster(3, "0-255") }]);
     assert!(
         refusal(cluster.query_counters("counts", &keys)).await.contains("collector at 3:1 does not answer")
@@ -408,7 +408,7 @@ async fn in_a_cluster_the_past_is_asked_of_all_and_in_order() {
     }
     let all = [(60_000, 2), (120_000, 2), (120_020, 1), (180_000, 1), (180_010, 2), (240_020, 1)];
     assert_eq!(found, all);
-    // What one that does not answer has may be missing.
+    // What a silent collector has may be missing.
     let some = spread(&[Fake { is_away: true, ..of_cluster(1, "0-255", &[60_000]) }, b]);
     assert!(
         refusal_of(some.stream_entries(request).await.map(drop)).contains("collector at 1:1 does not answer")
@@ -452,7 +452,7 @@ async fn what_two_or_none_have_is_refused_in_words() {
     let refused = asked(&both, "others", &keys).await.unwrap_err();
     assert!(refused.contains("counts, events, flows, sketch"), "{refused}");
     assert!(asked(&both, "events", &keys).await.unwrap_err().contains("append"));
-    // An answer that lacks a key is none.
+    // An answer that lacks a key is no answer.
     let whole = spread(&[fake(1, "0-99", 0, ""), fake(2, "100-255", 4, "1:1")]);
     assert!(refusal(whole.query_counters("counts", &keys[..1])).await.contains("fewer keys"));
 }
@@ -487,7 +487,7 @@ async fn what_is_known_comes_with_what_is_missing() {
     let (known, unknown): (Vec<usize>, Vec<usize>) = (0..keys.len()).partition(is_known);
     let all_there = spread(&[a.clone(), fake(2, "100-255", 4, "1:1")]);
     asked(&all_there, "flows", &keys).await.unwrap();
-    // Whether it was away when it was asked what it has, or only when it was asked for the keys.
+    // Whether it was away when asked what it has, or only when asked for the keys.
     for both in [spread(&[a.clone(), b.clone()]), with_members(&all_there, &[a.clone(), b.clone()])] {
         let partial = both.query_known_keys(Question::now("flows", keys.clone(), kind)).await.unwrap();
         assert_eq!(partial.unanswered, unknown);
@@ -495,13 +495,13 @@ async fn what_is_known_comes_with_what_is_missing() {
         assert_eq!(partial.answers.of_keys.iter().map(KeyAnswer::key).collect::<Vec<_>>(), expected);
         let reason = partial.reason.unwrap().to_string();
         assert!(reason.contains("the collector at 2:1 does not answer"), "{reason}");
-        // Who wants all is refused.
+        // A caller that wants all is refused.
         assert!(both.query_keys(Question::now("flows", keys.clone(), kind)).await.is_err());
         let mine: Vec<Key> = known.iter().map(|place| keys[*place]).collect();
         let partial = both.query_known_keys(Question::now("flows", mine, kind)).await.unwrap();
         assert!(partial.unanswered.is_empty() && partial.reason.is_none());
     }
-    // The same of keys that two of three collectors have: there, both must be away.
+    // The same with keys that two of three collectors have: there, both must be away.
     let away = |fake: Fake| Fake { is_away: true, ..fake };
     let replicas = [
         away(replica(1, ["0-99", "100-199"])),
@@ -543,7 +543,7 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     let kind = QuestionKind::KeyWrite { policy: Policy::First, at_least: 0 };
     let epoch = both.query_keys(Question::now("flows", keys(), kind)).await.unwrap().epoch.unwrap();
     assert_eq!((epoch.opened, epoch.generation), (181, 0));
-    // A series has each epoch of each collector once, though both go on with each answer.
+    // A series has each epoch of each collector once, though both continue with each answer.
     let series = both.series_of::<KeyWriteAnswer>("flows", &keys(), kind, Span::default()).await.unwrap();
     let answered: Vec<_> = series
         .iter()
@@ -554,7 +554,7 @@ async fn epochs_of_all_collectors_are_listed_and_answers_name_what_they_have_in_
     all.extend([61, 121, 181].map(|opened| (opened, 1, here)));
     all.sort_unstable();
     assert_eq!(answered, all);
-    // One that does not answer may have more of them.
+    // A silent collector may have more of them.
     let away = Fake { is_away: true, ..fake(1, "0-127", 0, "") };
     let refused = spread(&[away, b]).all_epochs("flows", 0, 0).await.unwrap_err();
     assert!(refused.to_string().contains("collector at 1:1 does not answer"), "{refused}");
@@ -585,7 +585,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
         assert!(answers.iter().all(|answer| fields(answer) == fields(&answers[0])), "{answers:?}");
         fields(&answers[0])
     };
-    // They differ: the one that started first comes first.
+    // They differ: the one that started first wins.
     assert_eq!(common_answer(&both, Policy::First, 0).await, (Some(vec![1]), 1, 1, 2));
     assert_eq!(common_answer(&both, Policy::Plurality, 0).await, (Some(vec![1]), 1, 1, 2));
     assert_eq!(common_answer(&both, Policy::AtLeast, 2).await, (None, 1, 1, 2));
@@ -600,7 +600,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
     let asked = || gone.asked[1].load(Ordering::Relaxed);
     let before = asked();
     for (members, learned) in [([late.clone(), gone.clone()], false), ([gone.clone(), late.clone()], true)] {
-        // One that knew both, and one that finds one away.
+        // One group knew both; the other finds one away.
         let all = match learned {
             false => with_members(&both, &members),
             true => spread(&members),
@@ -610,7 +610,7 @@ async fn copies_at_two_collectors_are_weighed_together_and_one_may_be_away() {
             assert_eq!(all.unreachable_addresses(), ["1:1"]);
         }
     }
-    // It was asked what it has once, by the one that found it away.
+    // It was asked what it has once, by the group that found it away.
     assert_eq!(asked() - before, 1);
     let nobody = spread(&[Fake { is_away: true, ..late }, gone.clone()]);
     assert!(refusal(nobody.key_write("flows", &keys, Policy::First, 0)).await.contains("does not answer"));
@@ -673,7 +673,7 @@ async fn what_two_collectors_count_together_is_known_while_either_is_there() {
     assert_eq!(counts(&[first.clone(), second.clone(), away(third)], &each).await, Ok(vec![75, 75]));
     let refused = counts(&[first.clone(), away(second), away(third)], &each).await.unwrap_err();
     assert!(refused.contains("does not answer"), "{refused}");
-    // By a file, both of a key are asked.
+    // With a file of collectors, both collectors of a key are asked.
     let by_file = [
         counter(1, 0, ["0-127", "128-255"], of(1, [70, 0, 0, 0])),
         counter(2, 0, ["128-255", "0-127"], of(0, [0, 60, 0, 0])),
@@ -718,7 +718,7 @@ async fn alerts_of_several_are_one_list_in_the_order_for_people_with_the_latest_
         transitions: transitions([10, 40]),
         rules: 3,
     };
-    // The states of one condition alternate in time.
+    // The states of one condition alternate over time.
     let second = AlertsResponse {
         alerts: vec![alert("c", "warning", "firing", 4), alert("d", "critical", "firing", 2)],
         transitions: transitions([20, 30]),

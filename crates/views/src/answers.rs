@@ -1,4 +1,4 @@
-//! Answers about keys, for programs: as `dta-collector query … -o json` prints them.
+//! Answers about keys for programs, as `dta-collector query … -o json` prints them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use crate::epoch::{EarlierSummary, EpochSummary};
 use crate::missing_reports::{MissingReports, missing_from_store};
 
-/// A key with the spelling that answers show it by: an IPv6 flow cannot be read back from its key.
+/// A key with the spelling to show it by: an IPv6 flow cannot be read back from its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedKey {
     pub key: Key,
@@ -56,7 +56,7 @@ pub struct ValueResult {
     pub agreeing: u32,
     pub differing: u32,
     pub copies: u32,
-    /// Where the value is from, if nothing was reported in `epoch`; else `null`.
+    /// Where the value is from, if nothing was reported in `epoch`; otherwise `null`.
     pub earlier: Option<EarlierSummary>,
     /// `null` = the store has no epochs.
     pub epoch: Option<EpochSummary>,
@@ -85,7 +85,7 @@ pub struct PathResult {
     pub agreeing: u32,
     pub differing: u32,
     pub copies: u32,
-    /// Where the path is from, if nothing was reported in `epoch`; else `null`.
+    /// Where the path is from, if nothing was reported in `epoch`; otherwise `null`.
     pub earlier: Option<EarlierSummary>,
     pub epoch: Option<EpochSummary>,
 }
@@ -107,7 +107,7 @@ impl PathResult {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathHops {
-    /// `null` = not known.
+    /// `null` = unknown.
     pub hops: Vec<Option<u32>>,
     pub path_length: Option<u32>,
     pub complete: bool,
@@ -127,9 +127,9 @@ impl PathHops {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CounterResult<'a> {
     pub key: NamedKey,
-    /// Too high by other keys in the same counters, too low by `lacks`.
+    /// May be too high by other keys in the same counters, and too low by `lacks`.
     pub counted: u64,
-    /// `null` = of another moment it is not known.
+    /// `null` = unknown, for another moment than now.
     pub lacks: Option<&'a MissingReports>,
     /// `null` = the store has no epochs.
     pub epoch: Option<EpochSummary>,
@@ -142,7 +142,7 @@ pub struct SketchResult {
     pub estimate: Option<u64>,
     pub merged: u32,
     pub expected: u32,
-    /// The epoch of the history; `null` = the store has none.
+    /// The epoch in the history; `null` = the store has none.
     pub table_epoch: Option<EpochSummary>,
 }
 

@@ -1,4 +1,4 @@
-//! What needs somebody's attention, in sentences with what to do about it.
+//! What needs attention, in sentences that say what to do about it.
 
 use dta_cli::number::format_percent;
 use dta_proto::counter::Stage;
@@ -8,9 +8,9 @@ use crate::sessions::SessionRow;
 use crate::stores::StoreRow;
 use crate::waterfall::WaterfallNode;
 
-/// Below this share of keys that survive, a store is too small.
+/// If a smaller share of keys survives, a store is too small.
 const LEAST_SURVIVAL: f64 = 0.9;
-/// Seconds after which a node that hands in its counters every second has fallen silent.
+/// Seconds after which a node that reports its counters every second counts as silent.
 const SILENT: f64 = 10.0;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,13 +27,13 @@ pub struct Notice {
 pub enum Severity {
     /// Answers are wrong or missing.
     Problem,
-    /// They will be, if it stays as it is.
+    /// Answers will be wrong or missing if nothing changes.
     Warning,
-    /// Nothing is wrong; something is to be done first.
+    /// Nothing is wrong, but something is to be done first.
     Hint,
 }
 
-/// What these rows say, the worst first.
+/// What these rows reveal, worst first.
 pub fn find_notices(stores: &[StoreRow], sessions: &[SessionRow], nodes: &[WaterfallNode]) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |severity, about: &str, text: String, advice: String| {

@@ -5,7 +5,7 @@ use dta_proto::hex_groups;
 use dta_proto::layout::{ElementField, append, element_fields, postcarding, sketch_merge};
 use dta_proto::store::{StoreKind, StoreSpec};
 
-/// A value as text if it is text, else as big-endian 32-bit numbers.
+/// A value as text if it is valid text, otherwise as big-endian 32-bit numbers.
 fn format_value(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control()) => format!("{text:?}"),
@@ -17,8 +17,8 @@ fn format_value(bytes: &[u8]) -> String {
     }
 }
 
-/// The element `index` of a store, decoded for people. Most slots do not hold their key, so only a query can check
-/// their checksum.
+/// The element `index` of a store, decoded for people. Most slots do not contain their key, so only a query can
+/// check their checksum.
 pub fn describe_element(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
     if (bytes.len() as u64) < spec.element_len() {
         return String::new();
@@ -68,7 +68,7 @@ pub fn describe_element(spec: &StoreSpec, index: u64, bytes: &[u8]) -> String {
             ),
             None => "damaged column".into(),
         },
-        // What has no words of its own.
+        // Elements without words of their own.
         _ => {
             let mut rest = bytes;
             let words = element_fields(&spec.kind).into_iter().map(|(name, field)| {

@@ -6,7 +6,7 @@ use dta_files::moment;
 use dta_proto::control::{EarlierEpoch, Epoch, EpochState};
 use serde::Serialize;
 
-/// An epoch for programs. Moments are in UTC, as `--at` takes them.
+/// An epoch for programs. Moments are in UTC, in the form that `--at` takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochSummary {
     /// The generation of its memory; `null` if several collectors answered.
@@ -15,20 +15,20 @@ pub struct EpochSummary {
     pub state: &'static str,
     /// When it was opened to writers.
     pub opened: String,
-    /// When the first of its writers was moved away; `null` = not known yet.
+    /// When the first of its writers was moved away; `null` = still unknown.
     pub ended: Option<String>,
-    /// When the last one had moved; `null` = not known yet.
+    /// When the last of its writers had moved; `null` = still unknown.
     pub closed: Option<String>,
-    /// Whether all writers confirmed that they had moved, and the collector ran throughout; `null` = not known yet.
+    /// Whether all writers confirmed that they had moved, and the collector ran throughout; `null` = still unknown.
     pub complete: Option<bool>,
-    /// When the collector started in its middle: reports that came while it was down are missing; `null` = it ran
-    /// throughout.
+    /// When the collector started in the middle of it: reports that came while it was down are missing; `null` = it
+    /// ran throughout.
     pub restarted: Option<String>,
-    /// Its used slots; `null` if it is not kept.
+    /// Its used slots; `null` = it is not in the history.
     pub rows: Option<u64>,
-    /// Its number in the table; `null` if it is not kept.
+    /// Its number in the table; `null` = it is not in the history.
     pub number: Option<u64>,
-    /// The collector whose epoch it is, if several were asked.
+    /// The collector that it belongs to, if several were asked.
     pub collector: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl From<&Epoch> for EpochSummary {
 }
 
 impl EpochSummary {
-    /// Which epoch it is, and what of it is unusual.
+    /// Which epoch it is, and what is unusual about it.
     pub fn describe(&self) -> String {
         let restarted = self.restarted.as_ref().map_or_else(String::new, |at| {
             format!("; the collector was down in it until {at}: reports of that time are missing")
@@ -75,14 +75,14 @@ impl EpochSummary {
     }
 }
 
-/// An epoch before the one that was asked, in which an answer was reported.
+/// An epoch before the one asked about, in which an answer was reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EarlierSummary {
     /// When it began.
     pub opened: String,
     /// When the next one began.
     pub closed: String,
-    /// Its number in the table; `null` if it is not written yet.
+    /// Its number in the table; `null` = not written yet.
     pub number: Option<u64>,
 }
 
@@ -102,10 +102,10 @@ impl EarlierSummary {
     }
 }
 
-/// What is said of batches of an open epoch.
+/// A note about batches of an open epoch.
 pub const NOT_WRITTEN: &str = "no longer in the ring: what was read of them comes once the epoch is written";
 
-/// Moments of which nothing is kept.
+/// A span for which nothing is kept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotKept {
     pub from: String,
@@ -118,14 +118,14 @@ impl fmt::Display for NotKept {
     }
 }
 
-/// Up to which moment epochs are known, as one comes after the other.
+/// The moment up to which epochs are covered, as they follow one another.
 pub struct EpochCoverage(pub u64);
 
 impl EpochCoverage {
-    /// What is not kept before an epoch, which is known then.
+    /// The gap before an epoch, if any; the epoch is covered afterwards.
     pub fn gap_before_epoch(&mut self, epoch: &Epoch) -> Option<NotKept> {
         let before = self.before_moment(epoch.opened);
-        // One of another collector may have ended later.
+        // Another collector's epoch may have ended later.
         self.0 = self.0.max(if epoch.state() == EpochState::Open { u64::MAX } else { epoch.flipped_to });
         before
     }

@@ -1,4 +1,4 @@
-//! Questions about flow records as people ask them, and the answers as documents.
+//! Questions about flow records as people ask them, and answers as documents.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use dta_proto::flow_record::{Column, ColumnType};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// Milliseconds by which an exporter's clock may be ahead, of flows that ran at a moment.
+/// How far ahead an exporter's clock may be, in milliseconds, when asking for flows that ran at a moment.
 const CLOCK_AHEAD: u64 = 60_000;
-/// Milliseconds after which a flow that ran at a moment has been reported: twice the active timeout of most routers.
+/// Milliseconds within which a flow that ran at a moment has been reported: twice the active timeout of most routers.
 const REPORTED_WITHIN: u64 = 3_600_000;
 
 /// A question as text; moments are in milliseconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub struct FlowQueryText<'a> {
-    /// Columns that group, separated by commas; `total` = none.
+    /// Columns to group by, separated by commas; `total` = none.
     pub group: &'a str,
     pub condition: &'a str,
-    /// The only exporter that counts, by its address or name.
+    /// Only records of this exporter, by address or name.
     pub exporter: Option<&'a str>,
     /// Only flows that ran at this moment.
     pub at: Option<u64>,
@@ -34,7 +34,7 @@ pub struct FlowQueryText<'a> {
     pub per: Option<Duration>,
 }
 
-/// What is wrong with a question.
+/// What is wrong with the text of a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowQueryTextError {
     #[error(transparent)]
@@ -50,10 +50,10 @@ pub enum FlowQueryTextError {
 }
 
 impl FlowQueryText<'_> {
-    /// The question.
+    /// Parses the question.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first thing that is wrong.
     pub fn to_question(&self, names: &Names) -> Result<FlowQuestion, FlowQueryTextError> {
         let address_by_name =
             |name: &str| names.number_of(name).map(|number| IpAddr::V4(Ipv4Addr::from_bits(number)));
@@ -94,14 +94,14 @@ pub fn describe_value(column: &Column, value: u128, names: &Names) -> String {
     }
 }
 
-/// The largest groups, as `dta-collector flows -o json` and the HTTP interface have them.
+/// The largest groups, as `dta-collector flows -o json` and the HTTP interface show them.
 #[derive(Debug, Serialize)]
 pub struct FlowsDocument {
     by: &'static str,
     groups: Vec<FlowGroup>,
     total: FlowSumsDocument,
     group_count: u64,
-    /// In the total and in no group, as there were too many.
+    /// Counted in the total but in no group, because there were too many.
     beyond: FlowSumsDocument,
     batches: u64,
     overwritten: u64,
@@ -133,7 +133,7 @@ struct FlowBucket {
     sums: FlowSumsDocument,
 }
 
-/// The columns that group, with `_` in their names.
+/// The grouping columns, with `_` in their names.
 #[derive(Debug)]
 struct GroupValues(Vec<(&'static Column, u128, String)>);
 
@@ -151,7 +151,7 @@ impl Serialize for GroupValues {
     }
 }
 
-/// Whether programs see the values as numbers; addresses and protocols are text.
+/// Whether programs get the values as numbers; addresses and protocols are text.
 fn has_numbers(column: &Column) -> bool {
     column.kind != ColumnType::Address && column.name != "protocol"
 }
@@ -192,8 +192,8 @@ impl FlowsDocument {
     }
 }
 
-/// The groups as comma-separated values, with a header: a line for each, or one for each of its time buckets if the
-/// question asked for them (`per`, its nanoseconds, is not 0).
+/// The groups as comma-separated values, with a header: a line for each group, or for each of its time buckets if
+/// the question asked for them (`per`, their length in nanoseconds, is not 0).
 pub fn render_flows_csv(answer: &FlowAnswer, per: u64, names: &Names) -> String {
     let mut header: Vec<String> = answer.group.iter().map(|column| column.name.replace('-', "_")).collect();
     header.extend((per != 0).then(|| "bucket_start".to_owned()));
@@ -214,7 +214,7 @@ pub fn render_flows_csv(answer: &FlowAnswer, per: u64, names: &Names) -> String 
     lines.join("\n")
 }
 
-/// A field of comma-separated values (RFC 4180). Names in a file may contain anything.
+/// Quotes a field of comma-separated values (RFC 4180). Names from a file may contain anything.
 fn quote_csv(text: String) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

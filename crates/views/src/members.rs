@@ -1,4 +1,4 @@
-//! The collectors that are asked as one, each with its part of the stores: for people, and for programs.
+//! The collectors that are queried as one, each with its part of the stores: for people and for programs.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct MemberRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemberStoreRow {
     pub name: String,
-    /// The part of it, such as `buckets 0-127`; `null` = all of it.
+    /// The part that it has, such as `buckets 0-127`; `null` = all of it.
     pub part: Option<String>,
     pub used: u64,
     pub capacity: u64,
@@ -47,7 +47,7 @@ impl From<StoreRow> for MemberStoreRow {
     }
 }
 
-/// Asks all of them at once. One that does not answer is among them.
+/// Asks all of them at once, and includes those that do not answer.
 pub async fn fetch_member_rows(ask: &Spread) -> Vec<MemberRow> {
     let members = ask.members();
     join_all(members.iter().map(fetch_member_row)).await

@@ -1,4 +1,4 @@
-//! A store's memory: how full it is from its beginning to its end, and elements with their bytes.
+//! A store's memory: how full it is from beginning to end, and elements with their bytes.
 
 use dta_files::moment::now_ns;
 use dta_proto::control::{MAX_READ, ReadMemoryRequest};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::element::describe_element;
 
-/// Bytes that a map reads at most; of larger stores it reads the beginning of each cell.
+/// Most bytes that a map reads; in larger stores it reads the beginning of each cell.
 const MAP_BYTES: u64 = 4 << 20;
 
 /// A store's elements, counted in cells of equal size from the first to the last.
@@ -24,7 +24,7 @@ pub struct MemoryMap {
     /// Bytes of an element: a slot, a row, a batch or a column.
     pub element_bytes: u64,
     pub elements: u64,
-    /// Of lists: elements of each.
+    /// For lists: elements in each list.
     pub ring: Option<u64>,
     pub cells: Vec<MemoryCell>,
 }
@@ -38,7 +38,7 @@ pub struct MemoryCell {
     pub read: u64,
     /// How many of those hold something.
     pub used: u64,
-    /// The age of the newest of these whose time is known; `None` = of none.
+    /// The age of the newest one with a known time; `None` = there is none.
     pub age_seconds: Option<f64>,
 }
 
@@ -58,11 +58,11 @@ pub struct ElementRow {
     /// In bytes from the store's beginning.
     pub offset: u64,
     pub hex: String,
-    /// What it holds, in words. Most slots do not hold their key, so this is not checked.
+    /// What it holds, in words. Most slots do not contain their key, so this is not verified.
     pub content: String,
 }
 
-/// How full a store is, in at most so many cells.
+/// How full a store is, in at most `most` cells.
 pub async fn map_memory(ask: &dyn Ask, spec: &StoreSpec, most: u64) -> Result<MemoryMap, ClientError> {
     let (element_bytes, elements) = (spec.element_len(), spec.element_count());
     let per_cell = elements.div_ceil(most.max(1)).max(1);
@@ -94,8 +94,8 @@ pub async fn map_memory(ask: &dyn Ask, spec: &StoreSpec, most: u64) -> Result<Me
     Ok(map)
 }
 
-/// When what an element holds was reported, in nanoseconds since 1970: of INT values, events and flow records, which have
-/// times. Whether a slot's checksum is right is not checked, so a time in the future is none.
+/// When the contents of an element were reported, in nanoseconds since 1970: INT values, events and flow records have
+/// times. A slot's checksum is not verified, so a time in the future is ignored.
 fn newest_time(spec: &StoreSpec, index: u64, element: &[u8]) -> Option<u64> {
     let is_past = |time: &u64| is_since_1970(*time) && *time <= now_ns();
     match spec.kind {
@@ -120,7 +120,7 @@ fn newest_time(spec: &StoreSpec, index: u64, element: &[u8]) -> Option<u64> {
     }
 }
 
-/// Elements from `first` on, as far as the store has them.
+/// Elements from `first` on, as far as the store goes.
 pub async fn fetch_elements(
     ask: &dyn Ask,
     spec: &StoreSpec,

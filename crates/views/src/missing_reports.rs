@@ -1,7 +1,7 @@
-//! What a count may be missing: reports that never reached a store, by the counters of the sessions that write it.
+//! What a count may be missing: reports that never reached a store, according to the counters of the sessions that write it.
 //!
 //! A key-increment store counts what reached it. Keys that share counters make an answer too high; losses on the way
-//! make it too low, and nothing says which key lost them. Pure, like [`waterfall`](crate::waterfall): computed from
+//! make it too low, and nothing says which keys lost them. Pure, like [`waterfall`](crate::waterfall): computed from
 //! answers of [`Ask`](dta_rpc::Ask).
 
 use dta_proto::control::{NodeStatistics, SessionInfo};
@@ -15,7 +15,7 @@ pub struct MissingReports {
     pub sessions: Vec<String>,
     /// Sequences of reporters that never reached the translator, whatever their store.
     pub not_received: u64,
-    /// Reports of this primitive that the translator received but did not accept; these include repeats, which are no
+    /// Reports of this primitive that the translator received but did not accept, including repeats, which are no
     /// loss.
     pub not_applied: u64,
     /// Reports of this primitive that were lost after the translator.
@@ -24,7 +24,7 @@ pub struct MissingReports {
     pub held: u64,
 }
 
-/// What a store of a primitive is missing. Counters of translators are as old as their last renewal.
+/// What a store of a primitive is missing. Translators' counters are as old as their last renewal.
 pub fn missing_from_store(
     store: &str,
     primitive: Primitive,
@@ -123,7 +123,7 @@ mod tests {
             // It does not write the store.
             node("translator/b", "b", &translated),
             node("reporter/8", "b", &[("gaps", 500)]),
-            // It has ended, and may have written it.
+            // It has ended, but may have written the store.
             node("translator/gone", "gone", &[("key-increment.received", 10), ("key-increment.accepted", 9)]),
         ];
         let lacks = missing_from_store("bytes", Primitive::KeyIncrement, &sessions, &nodes);

@@ -20,17 +20,17 @@ pub struct StoreRow {
     pub load: f64,
     pub survival: Option<f64>,
     pub advised_redundancy: Option<u32>,
-    /// Batches of lists whose places later ones took; `null` = no lists.
+    /// Batches of lists that later ones overwrote; `null` = no lists.
     pub overwritten: Option<u64>,
-    /// What is here, if several collectors share the store; `null` = all of it.
+    /// The part that is here, if several collectors share the store; `null` = all of it.
     pub here: Option<StoreShareRow>,
-    /// Of INT events: the rings that have turned over, and how far back they reach.
+    /// For INT events: the rings that have wrapped, and how far back they reach.
     pub rings: Vec<WrappedRing>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreShareRow {
-    /// Of the keys' 256 buckets.
+    /// Which of the 256 buckets of keys.
     pub buckets: Option<String>,
     pub lists: Option<Vec<ListRange>>,
     /// The collector that has all of it.
@@ -99,12 +99,12 @@ impl TryFrom<StoreInfo> for StoreRow {
     }
 }
 
-/// The stores of the collectors that answer, with the rings of INT events that have turned over.
+/// The stores of the collectors that answer, with the rings of INT events that have wrapped.
 pub async fn fetch_store_rows(ask: &Spread) -> Result<Vec<StoreRow>, ClientError> {
     let mut stores = Vec::new();
     for info in ask.stores_that_answer().await? {
         let mut store = StoreRow::try_from(info)?;
-        // Lists of a shared store may be at another collector: rings that cannot be read here are left out.
+        // Lists of a shared store may be at another collector; rings that cannot be read here are left out.
         store.rings = event_rings::turned_over(ask, &store.spec).await.unwrap_or_default();
         stores.push(store);
     }

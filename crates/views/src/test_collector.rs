@@ -25,7 +25,7 @@ use tonic::Status;
 pub(crate) struct TestCollector {
     stores: Vec<StoreSpec>,
     answers: BTreeMap<(String, Key), KeyAnswer>,
-    /// Of stores that have some, the oldest first; the last one is open.
+    /// For stores with epochs, oldest first; the last one is open.
     pub(crate) epochs: BTreeMap<String, Vec<Epoch>>,
     /// By store name, key, and when the epoch was opened.
     past: BTreeMap<(String, Key, u64), KeyAnswer>,
@@ -34,7 +34,7 @@ pub(crate) struct TestCollector {
     flow_records: Vec<u8>,
     pub(crate) memory: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) generation: AtomicU64,
-    /// How often [`Ask::fetch_stores`] was called, which makes a collector read a sample of all its memory.
+    /// How often [`Ask::fetch_stores`] was called, which makes a collector sample all its memory.
     pub(crate) looks: AtomicU64,
     /// The sequences from which lists were read, in the order of the requests.
     pub(crate) tails: Mutex<Vec<u32>>,
@@ -43,7 +43,7 @@ pub(crate) struct TestCollector {
 }
 
 impl TestCollector {
-    /// With empty stores, whose ids count from 1.
+    /// A collector with empty stores, whose ids count from 1.
     pub(crate) fn with_stores<'a>(stores: impl IntoIterator<Item = (&'a str, StoreKind)>) -> Self {
         let spec = |((name, kind), id): ((&str, _), _)| StoreSpec { id, name: name.into(), kind };
         Self { stores: stores.into_iter().zip(1..).map(spec).collect(), ..Self::default() }
@@ -58,7 +58,7 @@ impl TestCollector {
         self.put_answer(store, key, KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() });
     }
 
-    /// Puts a value into the epoch that was opened at this moment.
+    /// Puts a value into the epoch opened at this moment.
     pub(crate) fn put_past_value(&mut self, store: &str, key: Key, opened: u64, value: &[u8]) {
         let value = Some(value.to_vec());
         let answer = KeyWriteAnswer { value, agreeing: 2, copies: 2, ..Default::default() };
@@ -152,7 +152,7 @@ impl Ask for TestCollector {
         Ok(EpochsResponse { epochs: all.filter(is_in).take(most).cloned().collect(), older: 0 })
     }
 
-    /// The first batch is 1; a followed list goes on without end.
+    /// The first batch is 1; a followed list never ends.
     async fn tail_list(&self, request: TailRequest) -> Result<TailMessages, ClientError> {
         self.tails.lock().unwrap().push(request.from_sequence);
         let all = self.lists.get(&(request.store, request.list)).cloned().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The dashboard's state, and what keys do. No I/O and no clock: workers read [`App::wanted_data`] and answer through
-//! [`App::apply_update`]; the caller passes every time.
+//! [`App::apply_update`]; the caller passes all times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub(super) struct Snapshot {
     pub(super) stores: Vec<StoreInfo>,
     pub(super) sessions: Vec<SessionInfo>,
     pub(super) nodes: Vec<WaterfallNode>,
-    /// The time to which the nodes' ages refer.
+    /// The time that the nodes' ages refer to.
     pub(super) taken: Instant,
     /// Whether a running collector answered, rather than memory alone, which has no sessions or counters.
     pub(super) live: bool,
@@ -64,12 +64,12 @@ pub(super) struct TypedQuery {
     pub(super) store: String,
     pub(super) key: String,
     pub(super) epoch: u32,
-    /// The moment that is asked about, in milliseconds since 1970; `None` = now.
+    /// The moment to ask about, in milliseconds since 1970; `None` = now.
     pub(super) at: Option<u64>,
     pub(super) text: String,
 }
 
-/// What the page of top flows ranks by; `None` = whatever is known of flows.
+/// What the page of top flows ranks by; `None` = whatever is known about flows.
 pub(super) type RankedBy = Option<By>;
 
 /// What the workers should fetch besides the snapshot.
@@ -80,7 +80,7 @@ pub(super) struct WantedData {
     pub(super) follow: Option<StoreSpec>,
     pub(super) list: Option<ListId>,
     pub(super) events: bool,
-    /// By what to rank flows.
+    /// What to rank flows by.
     pub(super) top: Option<RankedBy>,
     pub(super) flow: Option<Flow>,
     /// The moment of the flow or the ranking, in milliseconds since 1970; `None` = now.
@@ -97,9 +97,9 @@ pub(super) enum Update {
     Entries(ListId, Instant, Result<ListEntries, String>),
     Answer(TypedQuery, Instant, Result<Vec<String>, String>),
     Events(Instant, Result<events::EventLog, String>),
-    /// A ranking, and of which moment.
+    /// A ranking, and its moment.
     Top((RankedBy, Option<u64>), Instant, Result<Box<Top>, String>),
-    /// A flow of a moment, drawn.
+    /// A flow at a moment, drawn.
     Flow((Flow, Option<u64>), Instant, Result<Vec<String>, String>),
     /// Where a step led; `None` = to now.
     Stepped(Result<Option<PastEpoch>, String>),
@@ -113,7 +113,7 @@ pub(super) struct RefreshFailure {
     pub(super) next: Instant,
 }
 
-/// What is done once, one after the other.
+/// What is done once, one after another.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Errand {
     Ask(TypedQuery),
@@ -166,7 +166,7 @@ pub(super) struct EventsView {
     pub(super) seen: Option<(Instant, events::EventLog)>,
     /// The kind shown; `None` = all.
     pub(super) kind: Option<EventKind>,
-    /// The index of the selected one, newest first.
+    /// The index of the selected event, newest first.
     pub(super) selected: usize,
 }
 
@@ -177,7 +177,7 @@ impl EventsView {
         newest.filter(|event| self.kind.is_none_or(|kind| event.kind == kind))
     }
 
-    /// Takes new events. The selection stays, unless it is on the newest: then it moves to the newest.
+    /// Takes new events. The selection stays on its event, unless that was the newest: then it moves to the new newest one.
     fn take(&mut self, at: Instant, seen: events::EventLog) {
         let count = |seen: &events::EventLog| seen.event_count(None);
         let new = self.seen.as_ref().map_or(0, |(_, before)| count(&seen).saturating_sub(count(before)));
@@ -203,7 +203,7 @@ impl EventsView {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopView {
     pub(super) by: RankedBy,
-    /// The ranking, by what it was asked for, and when.
+    /// The ranking, what it ranks by, and its time.
     pub(super) found: Option<(RankedBy, Instant, Top)>,
     pub(super) selected: usize,
 }
@@ -256,7 +256,7 @@ pub(super) struct App {
     pub(super) store: usize,
     /// Whether the waterfall shows zero counters, and each reporter.
     pub(super) all: bool,
-    /// First line shown of the waterfall and of the sessions. Drawing limits them.
+    /// First line shown of the waterfall and of the sessions, limited when drawn.
     pub(super) scroll: [usize; 2],
     pub(super) memory: MemoryView,
     pub(super) list: u32,
@@ -270,9 +270,9 @@ pub(super) struct App {
     pub(super) answers: VecDeque<QueryReply>,
     /// Queries without an answer yet.
     pub(super) asking: usize,
-    /// The past epoch that is shown, by pages that can; `None` = now.
+    /// The past epoch shown on pages that can; `None` = now.
     pub(super) then: Option<PastEpoch>,
-    /// Whether a step to another one has no answer yet.
+    /// Whether a step to another epoch has no answer yet.
     pub(super) stepping: bool,
 }
 
@@ -363,7 +363,7 @@ impl App {
                 self.error = None;
                 self.events.take(at, seen);
             }
-            // What was asked about another moment comes too late.
+            // An answer about another moment comes too late.
             Update::Top((_, then), ..) | Update::Flow((_, then), ..) if then != self.shown_moment() => {}
             Update::Top((by, _), at, Ok(top)) => {
                 self.error = None;
@@ -424,12 +424,12 @@ impl App {
         counters.chain(stores).collect()
     }
 
-    /// The moment that is shown by pages that can, in milliseconds since 1970; `None` = now.
+    /// The moment shown on pages that can, in milliseconds since 1970; `None` = now.
     pub(super) fn shown_moment(&self) -> Option<u64> {
         self.then.as_ref().map(PastEpoch::middle_moment)
     }
 
-    /// Whether the page shows what there was at another moment.
+    /// Whether the page can show another moment.
     pub(super) fn page_has_moments(&self) -> bool {
         self.flow.is_some() || matches!(self.tab, Tab::Query | Tab::Top)
     }
@@ -544,7 +544,7 @@ impl App {
                 let flow = self.events.shown_events().nth(self.events.selected).and_then(|event| event.flow);
                 self.open(flow);
             }
-            // Drawing limits it.
+            // Limited when drawn.
             code => {
                 self.events.selected =
                     scroll_target(self.events.selected, code).unwrap_or(self.events.selected)
@@ -716,7 +716,7 @@ fn parse_question(input: &str, at: Option<u64>) -> Result<TypedQuery, String> {
 /// The name in the history of the writes to a store.
 pub(super) const WRITTEN: &str = "written";
 
-/// Where a key scrolls to; `None` for other keys. Drawing limits it.
+/// Where a key scrolls to; `None` for other keys. Limited when drawn.
 fn scroll_target(from: usize, code: KeyCode) -> Option<usize> {
     Some(match code {
         KeyCode::Down | KeyCode::Char('j') => from + 1,

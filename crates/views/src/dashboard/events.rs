@@ -36,7 +36,7 @@ impl EventLog {
 
     fn take(&mut self, event: IntEvent) {
         self.of_kind[event.kind as usize] += 1;
-        // Lists are read in parallel: past events are put in order of time.
+        // Lists are read in parallel, so past events are sorted by time.
         let later = self.newest.iter().rev().take_while(|other| other.time > event.time).count();
         self.newest.insert(self.newest.len() - later, event);
         if self.newest.len() > MAX_EVENTS {

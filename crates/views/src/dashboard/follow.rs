@@ -11,14 +11,14 @@ use dta_proto::store::StoreSpec;
 
 use super::app::MemoryWindow;
 
-/// Bytes of one request.
+/// Bytes read by one request.
 const PAGE: u64 = MAX_READ as u64;
 
 /// A store with more elements than this has a digest for every two, four, … of them, so that digests take at most 16
 /// MiB as long as a page has more than one.
 const MAX_DIGESTS: u64 = 4 << 20;
 
-/// What is known of a store's memory.
+/// What is known about a store's memory.
 #[derive(Debug)]
 pub(super) struct Follow {
     spec: StoreSpec,
@@ -32,7 +32,7 @@ pub(super) struct Follow {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scan {
-    /// The last one that changed.
+    /// The last element that changed.
     pub(super) change: Option<ElementChange>,
     /// Elements read in this scan.
     pub(super) elements: u64,
@@ -48,13 +48,13 @@ pub(super) struct ElementChange {
     pub(super) of: u64,
     /// The number of other digests that changed.
     pub(super) others: u64,
-    /// They changed within this time before the scan.
+    /// They changed at most this long before the scan.
     pub(super) within: Duration,
     pub(super) at: Instant,
 }
 
 impl Follow {
-    /// Knows nothing yet of this store.
+    /// Starts without knowing anything about this store.
     pub(super) fn new(spec: &StoreSpec) -> Self {
         // Elements, regions and pages are powers of two, so blocks fill pages and pages fill the region.
         let mut block = spec.element_len();

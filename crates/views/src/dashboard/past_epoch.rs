@@ -1,10 +1,10 @@
-//! Steps through the epochs of a store, for what pages can show of another moment.
+//! Steps through the epochs of a store, for pages that can show another moment.
 
 use dta_files::moment;
 use dta_proto::control::{Epoch, EpochsRequest};
 use dta_rpc::Ask;
 
-/// A past epoch that is shown, and the store by whose epochs it was chosen.
+/// A past epoch being shown, and the store whose epochs it was chosen from.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PastEpoch {
     pub(super) store: String,
@@ -12,7 +12,7 @@ pub(super) struct PastEpoch {
 }
 
 impl PastEpoch {
-    /// The moment that stores are asked about: the middle. Other stores' epochs begin and end a little earlier or later.
+    /// The moment to ask stores about: the middle, as other stores' epochs begin and end a little earlier or later.
     pub(super) fn middle_moment(&self) -> u64 {
         let Epoch { opened, flipped_from, .. } = self.epoch;
         opened + flipped_from.saturating_sub(opened) / 2
@@ -21,7 +21,7 @@ impl PastEpoch {
     /// Its span, to the second: `2026-11-22T05:01:00 to 05:02:00 UTC`.
     pub(super) fn format_span(&self) -> String {
         let [opened, end] = [self.epoch.opened, self.epoch.flipped_from].map(moment::format_utc);
-        // Of a moment, the day and the time of day.
+        // The day and the time of day, to the second.
         let (from, to) = (opened.get(..19).unwrap_or(&opened), end.get(..19).unwrap_or(&end));
         let to = if from.get(..11) == to.get(..11) { to.get(11..).unwrap_or(to) } else { to };
         format!("{from} to {to} UTC")
@@ -31,10 +31,10 @@ impl PastEpoch {
 /// A step to an older or a newer epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct EpochStep {
-    /// What is shown; `None` = now.
+    /// The epoch shown; `None` = now.
     pub(super) from: Option<PastEpoch>,
     pub(super) to: To,
-    /// The stores whose epochs may be taken, the first one that has some.
+    /// The stores whose epochs to use: the first one that has some.
     pub(super) stores: Vec<String>,
 }
 
@@ -80,6 +80,6 @@ async fn older_epoch(ask: &dyn Ask, store: &str, opened: u64) -> Result<PastEpoc
 async fn newer_epoch(ask: &dyn Ask, store: &str, shown: &Epoch) -> Result<Option<PastEpoch>, String> {
     let later = ask.all_epochs(store, shown.flipped_from, 0).await.map_err(|error| error.to_string())?;
     let next = later.into_iter().rev().find(|epoch| epoch.opened > shown.opened);
-    // What is open is now.
+    // An open epoch counts as now.
     Ok(next.filter(|epoch| epoch.flipped_from != 0).map(|epoch| PastEpoch { store: store.to_owned(), epoch }))
 }

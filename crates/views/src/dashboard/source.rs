@@ -1,4 +1,4 @@
-//! The dashboard's source of figures: any [`Ask`], be it a running collector or its memory alone.
+//! The dashboard's source of figures: any [`Ask`], whether a running collector or only its memory.
 
 use std::collections::VecDeque;
 use std::str::FromStr;
@@ -26,12 +26,12 @@ use crate::{trace, waterfall};
 /// How long an answer may take before the dashboard reports that the collector does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long to wait for more of a followed list before showing what is there.
+/// How long to wait for more entries of a followed list before showing those already there.
 const QUIET: Duration = Duration::from_millis(20);
 
 const TOP: usize = 100;
 
-/// Typed instead of a store: the trace of a flow through hosts.
+/// Typed in place of a store: the trace of a flow through hosts.
 const TRACE: &str = "trace";
 
 /// Entries kept of the followed list.
@@ -73,7 +73,7 @@ impl DataSource {
         self.title.clone()
     }
 
-    /// Where reports went or, as memory alone has no counters, what is in it.
+    /// Where reports went; memory alone has no counters, so there what it contains.
     pub(super) fn first_page(&self) -> Tab {
         if self.running { Tab::Waterfall } else { Tab::Stores }
     }
@@ -147,7 +147,7 @@ impl DataSource {
         with_timeout(trace::flow::trace_flow(&*self.ask, &flow)).await?.map_err(|error| error.to_string())
     }
 
-    /// The answer as lines for people.
+    /// The answer as lines to show.
     pub(super) async fn answer_query(&self, question: &TypedQuery) -> Result<Vec<String>, String> {
         if question.store == TRACE {
             let flow = Flow::from_str(&question.key).map_err(|error| error.to_string())?;

@@ -100,8 +100,8 @@ fn node(name: &str, session: &str, age: f64, seconds: f64, counters: &[(&str, u6
     }
 }
 
-/// A collector with two translators, some seconds after it began: 500,000 reports a second to each, of which some are
-/// dropped or lost. The clocks of the three are not the same.
+/// A collector with two translators, some seconds after it began: each receives 500,000 reports a second, some of
+/// which are dropped or lost. The three clocks differ.
 fn snapshot(taken: Instant, second: u64) -> Snapshot {
     let n = second * 500_000;
     let translator = |name: &str, session: &str, clock: f64, dropped: u64| {
@@ -162,7 +162,7 @@ fn snapshot(taken: Instant, second: u64) -> Snapshot {
     Snapshot { stores: infos(), sessions, nodes: waterfall::ordered_nodes(nodes), taken, live: true }
 }
 
-/// An app that has seen figures for ten seconds, on the page of stores, and the time of the last.
+/// An app that has had figures for ten seconds, on the page of stores, and the time of the last ones.
 fn app_at() -> (App, Instant) {
     let mut app = App { tab: Tab::Stores, ..App::new("collector 127.0.0.1:40050".into(), INTERVAL) };
     let start = Instant::now();
@@ -193,7 +193,7 @@ fn terminal(app: &mut App, theme: &Theme, now: Instant, width: u16, height: u16)
     terminal
 }
 
-/// The screen as it is some seconds after the last figures.
+/// The screen some seconds after the last figures.
 fn screen_after(app: &mut App, seconds: f64, width: u16, height: u16) -> String {
     let taken = app.now.as_ref().map_or_else(Instant::now, |snapshot| snapshot.taken);
     let now = taken + Duration::from_secs_f64(seconds);
@@ -282,7 +282,7 @@ fn help_at_80x24_and_how_to_leave_it() {
         assert!(screen(&mut app, width, height).contains("help"));
         press(&mut app, KeyCode::Esc);
     }
-    // A question is typed, not asked.
+    // The question is being typed, not asked.
     press(&mut app, KeyCode::Char('6'));
     type_text(&mut app, "a?");
     assert_eq!((app.input.as_str(), app.help), ("a?", None));
@@ -441,12 +441,12 @@ async fn a_page_without_its_stores_says_what_is_missing_and_what_to_do() {
         "{shown}"
     );
     assert!(shown.contains("docs/int.md") && shown.contains("this collector has packets, keys,"), "{shown}");
-    // Nothing is asked for: what is there.
+    // Nothing particular is asked for: it ranks by what is there.
     bench.press(KeyCode::Char('8'));
     bench.until("a flow", |app| app.top.found.is_some()).await;
     let shown = screen(&mut bench.app, 80, 24);
     assert!(shown.contains("flows by bytes: known for 1 of 1 flows") && shown.contains("1,500"), "{shown}");
-    // The next lower one.
+    // The next lower ranking.
     bench.press(KeyCode::Left);
     bench.until("an error", |app| app.error.is_some()).await;
     let shown = words_of_screen(&mut bench.app);
@@ -528,7 +528,7 @@ fn write_rates_are_steady_though_translators_report_less_often_than_is_asked() {
     let mut app = App { tab: Tab::Stores, ..App::new("x".into(), INTERVAL) };
     let start = Instant::now();
     for half in 0..20u32 {
-        // Queried every half second; it reports every second, and 1000 frames are written in each.
+        // Queried every half second; it reports every second, with 1000 frames written in each.
         let reported = f64::from(half / 2);
         let frames = 1000 * u64::from(half / 2);
         let nodes = vec![node("translator/t", "t", 0.0, 77.0 + reported, &[("store.flows.frames", frames)])];
@@ -621,7 +621,7 @@ fn flow() -> Flow {
     FLOW.parse().unwrap()
 }
 
-/// This many latencies of one flow, a second apart, with a drop at the end.
+/// This many latencies of one flow, a second apart, and a drop at the end.
 fn entries(latencies: u64) -> Vec<TelemetryEntry> {
     let key = flow().to_key();
     let change = |n| TelemetryEntry::Change {
@@ -682,17 +682,17 @@ fn events_at_80x24() {
         screen(&mut app, 120, 24).contains("11-22 05:01:32.123Z 10.0.0.1:5000"),
         "wide ones have the day"
     );
-    // The second one, and its flow.
+    // The second event, and its flow.
     press(&mut app, KeyCode::Down);
     assert!(screen(&mut app, 80, 24).contains("latency 1,030 ns, before 1,029 ns"));
-    // One more came: the same one is selected.
+    // One more came: the same event is selected.
     app.apply_update(Update::Events(Instant::now(), Ok(seen(&entries(31)))));
     assert_eq!(app.events.selected, 2);
     press(&mut app, KeyCode::Enter);
     assert_eq!((app.wanted_data().flow, app.wanted_data().events), (Some(flow()), false));
     press(&mut app, KeyCode::Esc);
     assert!(app.flow.is_none() && !app.quit, "Esc goes back");
-    // Only one kind.
+    // A single kind.
     press(&mut app, KeyCode::Right);
     assert_eq!((app.events.kind, app.events.shown_events().count()), (Some(EventKind::Drop), 1));
     assert!(screen(&mut app, 80, 24).contains("events drop, newest first: 1; 7 batches"));
@@ -748,12 +748,12 @@ fn top_flows_at_80x24_and_the_path_of_one() {
     let now = Instant::now();
     app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_at_80x24", screen(&mut app, 80, 24));
-    // Many have more lines than there are.
+    // Many flows have more lines than fit.
     app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(99)))));
     press(&mut app, KeyCode::End);
     let shown = screen(&mut app, 80, 24);
     assert!(shown.contains("of 100: ↑↓") && shown.contains("key abab"), "{shown}");
-    // Of that one no flow is known, so there is nothing to open.
+    // The flow of that key is unknown, so there is nothing to open.
     press(&mut app, KeyCode::Enter);
     assert!(app.flow.is_none());
     press(&mut app, KeyCode::Home);
@@ -823,7 +823,7 @@ async fn a_top_flow_is_opened_as_a_path() {
     assert!(shown.contains("traffic-manager (71), at switch 6"), "{shown}");
 }
 
-/// The epochs of a store: a minute each from 2026-11-22T05:00 on, the last one open.
+/// The epochs of a store, from 2026-11-22T05:00 on: a minute each, the last one open.
 fn epochs(count: u64) -> Vec<Epoch> {
     let epoch = |n: u64| {
         let opened = 1_795_323_600_000 + n * 60_000;
@@ -850,12 +850,12 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
     press(&mut app, KeyCode::Char('8'));
     assert_eq!((app.wanted_data().top, app.wanted_data().at), (Some(None), Some(then.epoch.opened + 30_000)));
     let now = Instant::now();
-    // What was asked about now comes too late.
+    // An answer about now comes too late.
     app.apply_update(Update::Top((None, None), now, Ok(Box::new(top(5)))));
     assert!(screen(&mut app, 80, 24).contains("flows: reading"));
     app.apply_update(Update::Top((None, app.shown_moment()), now, Ok(Box::new(top(5)))));
     insta::assert_snapshot!("top_flows_of_a_past_epoch_at_80x24", screen(&mut app, 80, 24));
-    // A question about it; brackets belong to it once something is typed.
+    // A question about this moment; brackets belong to it once something is typed.
     press(&mut app, KeyCode::Char('6'));
     for c in "flows [2001:db8::1]:1->[2001:db8::2]:2/tcp".chars() {
         press(&mut app, KeyCode::Char(c));
@@ -864,7 +864,7 @@ fn a_past_epoch_is_shown_by_pages_that_can_and_others_say_now() {
         panic!("no question")
     };
     assert_eq!((&*question.key, question.at), ("[2001:db8::1]:1->[2001:db8::2]:2/tcp", app.shown_moment()));
-    // Forth again, and back to now.
+    // Forward again, and back to now.
     let step = press(&mut app, KeyCode::Char(']'));
     assert!(
         matches!(step, Some(KeyAction::Do(Errand::Step(step))) if step.from.as_ref() == Some(&then) && step.to == To::Newer)
@@ -907,7 +907,7 @@ async fn epochs_are_stepped_through_and_asked() {
     bench.press(KeyCode::Char('8'));
     let latency = |app: &App| Some(app.top.found.as_ref()?.2.flows.first()?.value);
     bench.until("now", |app| latency(app) == Some(7)).await;
-    // The selected store has no epochs: those of the first store that has some are taken.
+    // The selected store has no epochs: those of the first store that has some are used.
     let opened = |app: &App| app.then.as_ref().map(|then| then.epoch.opened);
     bench.press(KeyCode::Char('['));
     bench.until("the epoch before", |app| opened(app) == Some(all[1].opened)).await;
@@ -922,7 +922,7 @@ async fn epochs_are_stepped_through_and_asked() {
     assert!(lines.contains("at 2026-11-22T05:01:30.000Z") && lines.contains("1,234 ns"), "{lines}");
     assert!(lines.contains("Store int-counters has no epochs"), "{lines}");
     bench.press(KeyCode::Esc);
-    // The oldest has no such flow, and nothing is before it.
+    // The oldest epoch has no such flow, and nothing precedes it.
     bench.press(KeyCode::Char('['));
     bench.until("the oldest", |app| opened(app) == Some(all[0].opened)).await;
     bench.wish();
@@ -931,7 +931,7 @@ async fn epochs_are_stepped_through_and_asked() {
         .await;
     bench.press(KeyCode::Char('['));
     bench.until("the end", |app| app.error.as_deref() == Some("no older epoch of int-values is kept")).await;
-    // A query says which epoch it is of.
+    // A query shows its epoch.
     bench.press(KeyCode::Char('6'));
     bench.press(KeyCode::Char(']'));
     bench.until("the newer one", |app| opened(app) == Some(all[1].opened)).await;
@@ -940,16 +940,16 @@ async fn epochs_are_stepped_through_and_asked() {
     bench.until("an answer", |app| !app.answers.is_empty()).await;
     let lines = &bench.app.answers[0].lines;
     assert_eq!(lines[2], "of the epoch from 2026-11-22T05:01:00.000Z to 2026-11-22T05:02:00.000Z");
-    // The next one is open: now.
+    // The next epoch is open, which means now.
     bench.press(KeyCode::Char(']'));
     bench.until("now", |app| app.then.is_none() && !app.stepping).await;
 }
 
-/// A source that answers with figures at once, and with memory after a while, or not at all.
+/// A source that answers with figures at once, and with memory after a while or never.
 struct Slow {
     memory: Duration,
     is_there: watch::Receiver<bool>,
-    /// Reads of memory that have begun.
+    /// Reads of memory that have started.
     reads: Arc<AtomicU32>,
 }
 
@@ -1012,7 +1012,7 @@ impl Ask for Slow {
     }
 }
 
-/// An app and the workers that serve it, without keyboard and terminal.
+/// An app with its workers, without keyboard and terminal.
 struct Bench {
     app: App,
     want: watch::Sender<WantedData>,
@@ -1052,7 +1052,7 @@ impl Bench {
         });
     }
 
-    /// Takes news until something is so.
+    /// Applies updates until a condition is met.
     async fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut App) -> bool) {
         let all = async {
             while !is_so(&mut self.app) {
@@ -1069,7 +1069,7 @@ impl Bench {
         tokio::time::timeout(Duration::from_secs(60), all).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
-    /// Waits for so many figures.
+    /// Waits for this many figures.
     async fn figures(&mut self, count: u32) {
         for _ in 0..count {
             self.until("figures", figures_since(Instant::now())).await;
@@ -1077,7 +1077,7 @@ impl Bench {
     }
 }
 
-/// How many figures came since.
+/// Whether figures have come since.
 fn figures_since(since: Instant) -> impl FnMut(&mut App) -> bool {
     move |app| app.now.as_ref().is_some_and(|now| now.taken > since)
 }
@@ -1092,7 +1092,7 @@ async fn following_writes_never_holds_up_the_figures() {
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
-    // A look is under way. Each page of memory takes a second: figures that waited for it would be as rare.
+    // A scan is under way. Each page of memory takes a second: figures that waited for it would be as rare.
     let mut figures = 0;
     while reads.load(Ordering::Relaxed) < 4 {
         bench.figures(1).await;
@@ -1143,7 +1143,7 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
     let last = failures.pop().unwrap();
     assert!(last.error.contains("nobody listens"), "{last:?}");
     bench.app.apply_update(Update::Snapshot(Err(last.clone())));
-    // A key tries at once.
+    // A key makes it try at once.
     bench.press(KeyCode::Char('r'));
     assert!(failure(&mut bench).await.at < last.next);
     there.send_replace(true);
@@ -1164,7 +1164,7 @@ async fn following_writes_shows_the_element_that_was_written() {
         .until("all was looked at", |app| app.memory.seen.as_ref().is_some_and(|seen| seen.known >= 1.0))
         .await;
     assert!(bench.app.memory.change.is_none());
-    // In the middle of a page of 64 KiB, and the last of all.
+    // In the middle of a page of 64 KiB, and the last element of all.
     for element in [5001u64, (1 << 14) - 1] {
         let mut slot = [0; 16];
         key_write::encode_slot(&mut slot, &Key([element as u8; 16]), b"hello world!");

@@ -1,5 +1,5 @@
-//! Fetches what the dashboard shows: a task each for the figures, the open page, and typed queries. None waits for
-//! another, and a slow collector never blocks the keyboard.
+//! Fetches what the dashboard shows: one task each for the figures, the open page, and typed queries. None waits
+//! for another, and a slow collector never blocks the keyboard.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::follow::{Follow, Scan};
 use super::source::{DataSource, FollowedList};
 use crate::int::top::Ranking;
 
-/// Most pages of a followed store read per refresh: 4 MiB.
+/// Most pages of a followed store that are read per refresh: 4 MiB.
 const PAGES_AT_ONCE: usize = 64;
 
 /// The part of the time between refreshes spent on scanning for writes: one in this many.
@@ -45,7 +45,7 @@ pub(super) fn start_workers(source: &DataSource, interval: Duration, orders: Ord
     workers
 }
 
-/// Fetches figures at every interval; while that fails, less and less often.
+/// Fetches figures at every interval; after failures, less and less often.
 async fn refresh_figures(
     source: DataSource,
     interval: Duration,
@@ -73,8 +73,8 @@ async fn refresh_figures(
     }
 }
 
-/// Fetches what the open page wants, at every interval and at once when that changes. Cancels at once what is no
-/// longer wanted.
+/// Fetches what the open page wants, at every interval, and at once when that changes. Cancels what is no longer
+/// wanted.
 async fn refresh_page(
     source: DataSource,
     interval: Duration,
@@ -89,7 +89,7 @@ async fn refresh_page(
         events: None,
         ranking: None,
     };
-    // A jump to what a scan found changes what is wanted, but starts no other scan.
+    // Jumping to what a scan found changes what is wanted, but does not start another scan.
     let mut next_look = Instant::now();
     loop {
         let want = wanted.borrow_and_update().clone();
@@ -100,7 +100,7 @@ async fn refresh_page(
                 next_look = Instant::now() + interval / LOOK_SHARE;
                 updates.send(Update::Written(spec.name.clone(), seen)).await.ok()?;
             }
-            // A flow and a ranking are expensive.
+            // Flows and rankings are expensive.
             let much = want.flow.is_some() || want.top.is_some();
             tokio::time::sleep(if much { interval.max(MUCH) } else { interval }).await;
             Some(())
@@ -185,7 +185,7 @@ impl OpenPage {
             Some(events) => events,
             None => self.source.follow_events().await?,
         };
-        // Kept even if reading fails or is cancelled: it recovers.
+        // Kept even if reading fails or is cancelled, because it recovers.
         self.events.insert(followed).read().await.cloned()
     }
 

@@ -156,12 +156,12 @@ fn push_path(report: &FlowSummary, lines: &mut Vec<String>) {
     lines.push(format!("    {}", endpoint_text(dst, dport)));
 }
 
-/// An end of a flow, without a port of 0.
+/// An end of a flow; a port of 0 is left out.
 pub(crate) fn endpoint_text(address: std::net::IpAddr, port: u16) -> String {
     if port == 0 { address.to_string() } else { std::net::SocketAddr::new(address, port).to_string() }
 }
 
-/// A switch, followed by what is known about the flow there; `line` continues at the left.
+/// Draws a switch, followed by what is known about the flow there; `line` continues on the left.
 fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
     let name = match (&hop.switch_name, hop.switch) {
         (Some(name), Some(number)) => format!("{name} ({})", SwitchNumber(number)),
@@ -201,7 +201,7 @@ fn draw_hop(hop: &Hop, line: &str, lines: &mut Vec<String>) {
         words.push(format!("{queue}: {}", of.join(", ")));
     }
     let first = format!("    ● {name}");
-    // A long name has a line of its own.
+    // A long name gets a line of its own.
     let long = first.chars().count() + 2 > WORDS;
     if long {
         lines.push(first.clone());

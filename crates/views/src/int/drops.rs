@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::event_reader::EventLine;
 
-/// Most places and reasons that are counted one by one, and flows of each.
+/// Most places and reasons that are counted separately, and most flows of each.
 const MOST: usize = 1000;
 
 /// Drops in the events that were read.
@@ -18,12 +18,12 @@ const MOST: usize = 1000;
 pub struct DropSummary {
     /// Events of dropped packets.
     pub events: u64,
-    /// The time of the first and the last of them, in UTC, if they have times since 1970.
+    /// The times of the first and the last of them, in UTC, if they are since 1970.
     pub first: Option<String>,
     pub last: Option<String>,
-    /// By place and reason, the most first.
+    /// By place and reason, most drops first.
     pub places: Vec<DropPlace>,
-    /// Events of further places and reasons.
+    /// Events at other places or for other reasons.
     pub others: u64,
     /// Batches that could not be read: their drops are not counted.
     pub missed_batches: u64,
@@ -42,7 +42,7 @@ pub struct DropPlace {
     pub port: Option<u32>,
     pub port_name: Option<String>,
     pub events: u64,
-    /// Flows among them; at most 1000 are distinguished.
+    /// Number of flows among them; at most 1000 are distinguished.
     pub flows: u64,
     pub example: Option<String>,
     pub last: Option<String>,
@@ -106,7 +106,7 @@ impl DropCounter {
         let with_flows =
             |(place, flows): (DropPlace, BTreeSet<Key>)| DropPlace { flows: flows.len() as u64, ..place };
         let mut places: Vec<DropPlace> = self.places.into_values().map(with_flows).collect();
-        // Places of equally many drops stay in the order of their numbers.
+        // Places with equally many drops stay in the order of their numbers.
         places.sort_by_key(|place| std::cmp::Reverse(place.events));
         DropSummary { places, ..self.summary }
     }

@@ -18,16 +18,15 @@ use super::moment;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IntEvent {
     pub kind: EventKind,
-    /// Nanoseconds since 1970, or the number of a switch; keys have none.
+    /// Nanoseconds since 1970, or a switch's own time; keys have none.
     pub time: Option<u64>,
     /// The same in UTC, if it is since 1970.
     pub utc: Option<String>,
-    /// The flow, if it is about a known one.
+    /// The flow, if known.
     pub flow: Option<Flow>,
     #[serde(flatten)]
     pub ends: FlowNetworks,
-    /// The key that it is about; for drops and congested packets the flow's. `None` if the packet could not be
-    /// read.
+    /// The key of its subject; for drops and congested packets the flow's. `None` if the packet could not be read.
     pub key: Option<Key>,
     pub switch: Option<u32>,
     pub switch_name: Option<String>,
@@ -38,12 +37,12 @@ pub struct IntEvent {
     pub ingress_port_name: Option<String>,
     pub queue: Option<u32>,
     pub why: Option<Why>,
-    /// The value reported before. Of a path, its number of hops.
+    /// The value reported before; for a path, its number of hops.
     pub old: Option<u64>,
-    /// The value. Of a path, its number of hops.
+    /// The value; for a path, its number of hops.
     pub new: Option<u64>,
-    /// The switches of a path, in the order in which packets pass them; `None` for an unknown one. All are `None` for
-    /// a path with more hops than an event has room for, and for other events.
+    /// The switches of a path, in the order in which packets pass them; an unknown one is `None`. The whole path is
+    /// `None` if it has more hops than an event has room for, and for other events.
     pub path: Option<Vec<Option<u32>>>,
     /// Whether a path passes a switch twice.
     pub looped: Option<bool>,
@@ -92,7 +91,7 @@ impl IntEvent {
         }
     }
 
-    /// The event in one line: time, kind, what it is about, and what happened.
+    /// The event in one line: time, kind, subject, and what happened.
     pub fn to_line(&self) -> String {
         let time = match (&self.utc, self.time) {
             (Some(utc), _) => utc.clone(),
@@ -102,12 +101,12 @@ impl IntEvent {
         format!("{time:24}  {:16}  {}", self.kind.name(), self.describe())
     }
 
-    /// What it is about, and what happened.
+    /// Its subject, and what happened.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.describe_subject(), self.describe_occurrence())
     }
 
-    /// What it is about: the flow, and the place.
+    /// Its subject: the flow, and the place.
     pub(crate) fn describe_subject(&self) -> String {
         let mut about: Vec<String> = Vec::new();
         match (self.flow, self.key, self.kind) {
@@ -135,7 +134,7 @@ impl IntEvent {
                 None => format!("{what} {number}"),
             })
         };
-        // For a path, the switch is the one that reported, which the words say.
+        // For a path, the switch is the one that reported it, which the words say.
         let switch = self.switch.filter(|_| self.kind != EventKind::FlowPath);
         let port = if self.kind == EventKind::Drop { "out of port" } else { "port" };
         [
@@ -231,11 +230,11 @@ impl IntEvent {
 pub struct Filter {
     /// Only these kinds; empty = all but keys.
     pub kinds: Vec<EventKind>,
-    /// Only those of this flow.
+    /// Only events about this flow.
     pub flow: Option<Flow>,
-    /// Only those of flows with an end in this prefix.
+    /// Only events about flows with an end in this prefix.
     pub prefix: Option<Prefix>,
-    /// Only those at this switch.
+    /// Only events at this switch.
     pub switch: Option<u32>,
 }
 
@@ -261,7 +260,7 @@ impl Filter {
     }
 }
 
-/// Whether an event is about a flow, even if the directory does not know it.
+/// Whether an event is about a flow, even if the directory does not know the flow.
 fn is_about_flow(event: &IntEvent, flow: &Flow) -> bool {
     if event.flow.is_some() {
         return event.flow == Some(*flow);
@@ -270,7 +269,7 @@ fn is_about_flow(event: &IntEvent, flow: &Flow) -> bool {
     event.key.is_some() && (event.key == Some(flow.to_key()) || event.key == of_hop)
 }
 
-/// A reason of drops, as `traffic-manager (71)`, `acl (sflow 258)` or `reason 201`.
+/// A drop reason, as `traffic-manager (71)`, `acl (sflow 258)` or `reason 201`.
 pub(super) fn describe_reason(reason: DropReason, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{name} ({reason})"),
@@ -470,7 +469,7 @@ mod tests {
         let kinds = Filter { kinds: vec![EventKind::Key, EventKind::Drop], ..all.clone() };
         assert!(kinds.admits(&key) && kinds.admits(&drop(&flow(), 6)) && !kinds.admits(&hop(&flow())));
         assert_eq!((all.relevant_lists(), kinds.relevant_lists()), (vec![0, 1, 2], vec![1, 3]));
-        // Neither the flow nor the hop of an IPv6 flow is in the directory here.
+        // Here the directory knows neither the flow nor the hop of an IPv6 flow.
         let one = Filter { flow: Some(v6()), ..all.clone() };
         assert!(one.admits(&drop(&v6(), 6)) && one.admits(&hop(&v6())) && !one.admits(&drop(&flow(), 6)));
         let prefix = Filter { prefix: Some("10.0.0.2/32".parse().unwrap()), ..all.clone() };

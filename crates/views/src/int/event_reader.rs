@@ -1,5 +1,5 @@
-//! Events of a collector, line by line: those in the rings, those that come, and those of past epochs. Command line and
-//! web page show the same lines.
+//! Events of a collector, line by line: those in the rings, those to come, and those of past epochs. The command line
+//! and the web page show the same lines.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::event::{Filter, IntEvent};
 use crate::epoch::{EpochCoverage, EpochSummary, NOT_WRITTEN, NotKept};
 
-/// A line, for programs as `dta-collector tail events -o json` prints it.
+/// A line; for programs, as `dta-collector tail events -o json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventLine {
@@ -26,10 +26,10 @@ pub enum EventLine {
         #[serde(flatten)]
         missed: Lost,
     },
-    /// What follows came in this epoch.
+    /// The following events came in this epoch.
     Epoch(EpochSummary),
     NotKept(NotKept),
-    /// Batches of the open epoch that are in the ring no more.
+    /// Batches of the open epoch that are no longer in the ring.
     NotWritten {
         list: &'static str,
         batches: u64,
@@ -41,7 +41,7 @@ impl EventLine {
         EventLine::Event(Box::new(event))
     }
 
-    /// What could not be read of a list, if there is any.
+    /// What could not be read of a list, if anything.
     fn from_losses(list: u32, missed: Lost) -> Option<EventLine> {
         (missed != Lost::default()).then(|| EventLine::Missed { list: list::list_name(list), missed })
     }
@@ -72,15 +72,15 @@ impl EventLine {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PastEvents {
-    /// None. The lists are read all the same, to learn the keys and where the lists end.
+    /// None, but the lists are still read, to learn the keys and where the lists end.
     #[default]
     None,
-    /// Those of these moments.
+    /// Those within this span.
     Within(Span),
     Newest(usize),
 }
 
-/// Reads events and names what they are about.
+/// Reads events and names their subjects.
 pub struct EventReader {
     directory: Directory,
     names: Arc<Names>,
@@ -92,7 +92,7 @@ impl EventReader {
         Self { directory: Directory::default(), names, filter }
     }
 
-    /// The lists that have wanted events, and the key directory.
+    /// The lists that can have wanted events, and the key directory.
     fn read_lists(&self) -> Vec<u32> {
         let mut lists = self.filter.relevant_lists();
         lists.push(list::KEYS);
@@ -127,7 +127,7 @@ impl EventReader {
                 return of_batch.for_each(drop);
             }
             events.extend(of_batch.filter(|event| event.time.is_none_or(is_within)));
-            // Rings may have many times as many events as are wanted.
+            // Rings may hold many times as many events as are wanted.
             if events.len() / 2 > most {
                 keep_newest(&mut events, most);
             }
@@ -144,7 +144,7 @@ impl EventReader {
         Ok(last)
     }
 
-    /// Passes on what comes after the last batches that were read, until `each` fails.
+    /// Passes on what comes after the last batches read, until `each` fails.
     pub async fn follow_events<E: From<ClientError>>(
         &mut self,
         ask: Arc<dyn Ask>,
@@ -165,14 +165,14 @@ impl EventReader {
         Ok(())
     }
 
-    /// Passes on the events of the epochs of a span. Says whether there were any.
+    /// Passes on the events in the epochs of a span. Returns whether there were any.
     pub async fn read_epoch_events<E: From<ClientError>>(
         &mut self,
         ask: &Arc<dyn Ask>,
         span: Span,
         each: impl FnMut(EventLine) -> Result<(), E>,
     ) -> Result<bool, E> {
-        // Keys are reported again and again: what the directory has now names most of what came then.
+        // Keys are reported again and again, so the current directory can name most of what came then.
         super::read(ask, store::EVENTS, &[list::KEYS], |batch| {
             batch.entries.iter().for_each(|entry| self.directory.take(entry));
         })
@@ -184,7 +184,7 @@ impl EventReader {
         self.merge_epochs(lists, span, each).await
     }
 
-    /// Passes on lines about lists in the epochs of a span. Says whether there were events.
+    /// Passes on lines about lists in the epochs of a span. Returns whether there were events.
     async fn merge_epochs<E: From<ClientError>>(
         &mut self,
         mut lists: Vec<PastList>,
@@ -193,7 +193,7 @@ impl EventReader {
     ) -> Result<bool, E> {
         let wanted = self.filter.relevant_lists();
         let (mut known, mut has_events) = (EpochCoverage(span.since), false);
-        // Of the epochs that come next, the one that began first.
+        // Continue with the next epoch that began first.
         while let Some(opened) = lists.iter().filter_map(PastList::next_opened).min() {
             let mut all = Vec::new();
             for list in &mut lists {
@@ -236,7 +236,7 @@ impl EventReader {
     }
 }
 
-/// Sorts events by time, and leaves the newest. Key entries have no time: they come first, in their order.
+/// Sorts events by time, and keeps the newest. Key entries have no time: they come first, in their order.
 fn keep_newest(events: &mut Vec<IntEvent>, most: usize) {
     events.sort_by_key(|event| event.time);
     events.drain(..events.len().saturating_sub(most));
@@ -246,7 +246,7 @@ fn keep_newest(events: &mut Vec<IntEvent>, most: usize) {
 struct PastList {
     list: u32,
     messages: TailMessages,
-    /// The epoch that comes next, and the first message of it.
+    /// The next epoch, and its first message.
     next: Option<(Epoch, TailResponse)>,
 }
 
@@ -270,12 +270,12 @@ impl PastList {
         Ok(PastList { list, messages, next })
     }
 
-    /// When the epoch that comes next began.
+    /// When the next epoch began.
     fn next_opened(&self) -> Option<u64> {
         self.next.as_ref().map(|(epoch, _)| epoch.opened)
     }
 
-    /// Reads the epoch that comes next, if it is the one that began then.
+    /// Reads the next epoch, if it began at that moment.
     async fn read(&mut self, opened: u64) -> Result<Option<EpochEntries>, ClientError> {
         let Some((epoch, mut message)) = self.next.take_if(|(epoch, _)| epoch.opened == opened) else {
             return Ok(None);
@@ -341,7 +341,7 @@ mod tests {
             TailResponse { overwritten_batches: 4, missing_batches: 1, ..came(5000, 0, &[]) },
         ];
         let congestion = vec![came(2000, 3000, &[waited(8)]), came(5000, 0, &[waited(12), waited(11)])];
-        // The key of the first event is reported in a later epoch, and is read of the ring.
+        // The key of the first event is reported only in a later epoch, and is read from the ring.
         let keys = vec![
             came(2000, 3000, &[]),
             came(5000, 0, &[TelemetryEntry::Key { key, means: Means::Flow(flow) }]),

@@ -40,7 +40,7 @@ pub struct DtaStores {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// The number; 4294967295 stands for that or more.
+    /// The number; 4294967295 means that or more.
     pub value: u32,
     /// When: nanoseconds since 1970, or what the switch sent.
     pub time: u64,
@@ -68,15 +68,14 @@ pub struct Hop {
     pub latency: Option<Measured>,
     /// The egress port; `None` = the switch does not report it, or it is no longer known.
     pub port: Option<u32>,
-    /// Its name: by the file of names, or as the switch reports it.
+    /// Its name, from the file of names or as the switch reports it.
     pub port_name: Option<String>,
     /// Utilisation of that port, as the switch reports it.
     pub utilization: Option<Measured>,
-    /// What that interface counted, by name ([`InterfaceCounter`]), if its switch sends flow records of the flow: those that
-    /// are not 0.
+    /// The nonzero counts of that interface, by name ([`InterfaceCounter`]), if its switch sends flow records of the flow.
     pub counters: BTreeMap<&'static str, u64>,
     pub queues: Vec<Queue>,
-    /// Whether a port was reported, if only as not available.
+    /// Whether a port was reported, even if only as not available.
     #[serde(skip)]
     pub port_reported: bool,
 }
@@ -84,17 +83,16 @@ pub struct Hop {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowRoute {
     pub store: String,
-    /// Hops of the whole path, which may be more than the known ones.
+    /// The number of hops on the whole path, which may be more than the known ones.
     pub length: Option<u32>,
     /// Whether each hop is known.
     pub complete: bool,
     /// Whether a switch is on it twice.
     pub looped: bool,
-    /// Copies that hold it, of so many that were read.
+    /// How many copies hold it, and how many were read.
     pub agreeing: u32,
     pub copies: u32,
-    /// The age of the last event about it; if there is none in the ring, how long ago the epoch ended that has it, if that
-    /// is over.
+    /// The age of the last event about it; if none is in the ring, how long ago the epoch that has it ended, if it has.
     pub age_seconds: Option<f64>,
 }
 
@@ -107,13 +105,13 @@ pub struct FlowDropCount {
     pub reason_name: Option<String>,
     /// Their count; `None` without a counter store.
     pub counted: Option<u64>,
-    /// Switches of the drops that are in the ring.
+    /// Switches of the drops that are still in the ring.
     pub switches: Vec<u32>,
-    /// The age of the last of these.
+    /// The age of the last of these drops.
     pub age_seconds: Option<f64>,
 }
 
-/// Packets of the flow, in the ring, that waited in congested queues.
+/// Packets of the flow, still in the ring, that waited in congested queues.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Congested {
     pub packets: u64,
@@ -153,7 +151,7 @@ impl StoreAnswer {
     }
 }
 
-/// What an exporter reported of a flow, as far as its records are in memory.
+/// What an exporter reported about a flow, as far as its records are in memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowExporter {
     /// Its address.
@@ -170,7 +168,7 @@ pub struct FlowSummary {
     pub flow: Flow,
     #[serde(flatten)]
     pub ends: FlowNetworks,
-    /// The moment of what is known; `None` = now. Ages are relative to it.
+    /// The moment asked about; `None` = now. Ages are relative to it.
     pub at: Option<String>,
     /// Whether anything is known about it.
     pub found: bool,
@@ -187,14 +185,14 @@ pub struct FlowSummary {
     pub packets: Option<u64>,
     /// Bytes; `None` if none was counted.
     pub bytes: Option<u64>,
-    /// The exporters that reported it in flow records, those with most bytes first. If there are any, packets and bytes are
-    /// those of the first.
+    /// The exporters that reported it in flow records, the one with the most bytes first. If there are any, packets and
+    /// bytes are those of the first.
     pub exporters: Vec<FlowExporter>,
     pub drops: Vec<FlowDropCount>,
     pub congested: Option<Congested>,
-    /// Sampled packets that hosts traced, of which [`crate::trace`] knows more; `None` = none.
+    /// Sampled packets that hosts traced, about which [`crate::trace`] knows more; `None` = none.
     pub traced: Option<u64>,
-    /// The contents of stores of DTA reports.
+    /// What stores of DTA reports contain.
     pub stores: Vec<StoreAnswer>,
     /// What is unknown, and why, in sentences.
     pub unknown: Vec<String>,
@@ -207,12 +205,12 @@ const MAX_EXPORTERS: usize = 64;
 #[derive(Clone)]
 pub struct FlowQuery {
     pub ask: Arc<dyn Ask>,
-    /// Its stores of DTA reports that are queried, too.
+    /// Its stores of DTA reports to query, too.
     pub dta: DtaStores,
     /// Names of switches, ports and drop reasons.
     pub names: Arc<Names>,
-    /// The moment of what is asked, in milliseconds since 1970; `None` = now. Stores without anything of it are left
-    /// out, and named; of events those up to then count.
+    /// The moment asked about, in milliseconds since 1970; `None` = now. Stores that have nothing of it are left out, and
+    /// named; only events up to then count.
     pub at: Option<u64>,
 }
 
@@ -226,7 +224,7 @@ struct EventScan {
 
 #[derive(Default)]
 struct FlowEvents {
-    /// When its path was last reported.
+    /// When the path was last reported.
     path: Option<u64>,
     /// By switch: when its egress port was reported, and the port.
     ports: BTreeMap<u32, (u64, Option<u32>)>,
@@ -237,7 +235,7 @@ struct FlowEvents {
 }
 
 impl FlowQuery {
-    /// What is known about flows, in their order.
+    /// What is known about flows, in the order given.
     ///
     /// # Errors
     /// The collector does not answer, or has none of the stores to query.
@@ -260,7 +258,7 @@ impl FlowQuery {
         query.of_stores(flows, &catalog, &then, &silent).await
     }
 
-    /// What the stores of `catalog` know, of all those of the collector; the others are silent.
+    /// What the stores in `catalog` know, out of `all` of the collector; `silent` says why the others know nothing.
     async fn of_stores(
         &self,
         flows: &[Flow],
@@ -282,7 +280,7 @@ impl FlowQuery {
         Ok(reports)
     }
 
-    /// How many packets of each flow hosts traced, which is known of now alone.
+    /// How many packets of each flow hosts traced; known only for now.
     async fn count_traced_packets(
         &self,
         flows: &[Flow],
@@ -294,7 +292,7 @@ impl FlowQuery {
         Ok(count_sampled_packets(&*self.ask, flows).await?)
     }
 
-    /// The moment of what is asked, in nanoseconds since 1970.
+    /// The moment asked about, in nanoseconds since 1970.
     fn now(&self) -> u64 {
         self.at.map_or_else(moment::now, |at| at.saturating_mul(1_000_000))
     }
@@ -441,7 +439,7 @@ impl FlowQuery {
         Ok(report)
     }
 
-    /// Which exporters reported the flow.
+    /// Adds the exporters that reported the flow.
     async fn add_flow_records(
         &self,
         flow: &Flow,
@@ -473,7 +471,7 @@ impl FlowQuery {
         Ok(())
     }
 
-    /// The path of a flow, and the switches on it.
+    /// Finds the path of a flow, and the switches on it.
     async fn find_path(
         &self,
         key: Key,
@@ -534,7 +532,7 @@ impl FlowQuery {
         Hop { switch, switch_name, ..Hop::default() }
     }
 
-    /// What is known about the flow in one switch.
+    /// Collects what is known about the flow in one switch.
     async fn measure_hop(
         &self,
         flow: &Flow,
@@ -547,7 +545,7 @@ impl FlowQuery {
         let Some(switch) = switch else { return Ok(hop) };
         hop.latency = values.fetch_measured(telemetry::hop_latency_key(flow, switch)).await?;
         // The latest report wins: the port is in each event of the latency, and in the key directory if only the port
-        // changed. Within one batch of reports both have the same time, and the directory is the later one.
+        // changed. Within a batch of reports both have the same time, and the directory is the later one.
         let of_event = events.ports.get(&switch).copied();
         let of_key = known.hops.get(&switch).copied().flatten().filter(|(time, _)| self.has_happened(*time));
         let latest = match (of_event, of_key) {
@@ -622,7 +620,7 @@ impl FlowQuery {
         Ok(())
     }
 
-    /// What the interfaces counted by which the flow leaves exporters.
+    /// Adds the counts of the interfaces through which the flow leaves exporters.
     async fn count_interfaces(&self, report: &mut FlowSummary) -> Result<(), IntError> {
         const ALL: [InterfaceCounter; InterfaceCounter::ALL.len()] = InterfaceCounter::ALL;
         let exporters: Vec<u32> =
@@ -671,7 +669,7 @@ impl FlowQuery {
     }
 }
 
-/// Takes an entry about one of these flows; `of_hop` is the flow of a hop's latency.
+/// Records an entry about one of these flows; `of_hop` is the flow of a hop's latency.
 fn record_event(flows: &mut BTreeMap<Key, FlowEvents>, entry: &TelemetryEntry, of_hop: Option<Key>) {
     match *entry {
         TelemetryEntry::Change { metric: Metric::FlowPath, key, time, .. } => {
@@ -704,7 +702,7 @@ fn record_event(flows: &mut BTreeMap<Key, FlowEvents>, entry: &TelemetryEntry, o
     }
 }
 
-/// What the key directory has about one flow.
+/// What the key directory says about one flow.
 #[derive(Default)]
 struct DirectoryFacts {
     /// By switch on its path: when the egress port was reported, and the port; `None` = it was not.
@@ -760,7 +758,7 @@ impl Values<'_> {
     }
 }
 
-/// What is unknown, and why.
+/// Lists what is unknown, and why.
 fn list_unknowns(
     report: &mut FlowSummary,
     of_collector: &StoreCatalog,
@@ -785,7 +783,7 @@ fn list_unknowns(
     report.unknown = all;
 }
 
-/// The same of a flow of which something is known.
+/// As [`list_unknowns`], for a flow about which something is known.
 fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost], all: &mut Vec<String>) {
     if report.path.is_none() {
         all.push("No path of this flow was reported lately, or other flows have overwritten it.".into());
@@ -825,7 +823,7 @@ fn unknown_of_found(report: &FlowSummary, catalog: &StoreCatalog, missed: &[Lost
     }
 }
 
-/// The hops whose egress port is unknown, and why.
+/// Lists the hops whose egress port is unknown, and why.
 fn without_port(report: &FlowSummary, missed: &[Lost], all: &mut Vec<String>) {
     let of = |is: &dyn Fn(&Hop) -> bool| {
         let hops = report.hops.iter().filter(|hop| hop.port.is_none() && is(hop));
@@ -872,7 +870,7 @@ mod tests {
     use super::*;
     use crate::test_collector::TestCollector;
 
-    /// INT-XD and INT-MX: a path of postcards, and what each switch reported alone.
+    /// INT-XD and INT-MX: a path of postcards, and what each switch reported on its own.
     #[tokio::test]
     async fn a_flow_whose_switches_each_report_for_themselves_has_no_latency_and_is_shown_why() {
         let flow: Flow = "10.0.0.1:5000->10.0.0.2:5000/udp".parse().unwrap();
@@ -911,7 +909,7 @@ mod tests {
         let other = Flow { sport: 7, ..flow };
         let events = StoreKind::Append { lists: 4, ring: 16, batch_len: 128, entry_len: 60, notify: false };
         let mut fake = TestCollector::with_stores([(trace_store::EVENTS, events)]);
-        // The second host sees a packet of the first again.
+        // The second host sees one of the first host's packets again.
         let packets = [(1, 11), (1, 12), (2, 12)].map(|(host, digest)| {
             let seen = PacketSighting { flow: flow.to_key(), digest, host, ..PacketSighting::default() };
             TraceEntry::Packet { seen, points: 1, left: digest }.to_bytes().to_vec()
@@ -960,7 +958,7 @@ mod tests {
                 fake.put_answer(store::COUNTERS, key, CounterAnswer { value, ..CounterAnswer::default() });
             }
         }
-        // The other sends no flow records.
+        // The other switch sends no flow records.
         let record = FlowRecord {
             exporter: Ipv4Addr::from_bits(5).to_ipv6_mapped(),
             src: to_mapped_address(flow.src),

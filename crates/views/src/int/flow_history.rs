@@ -1,4 +1,4 @@
-//! What the epochs of stores held of a flow, one after the other.
+//! What the epochs of stores held about a flow, one after another.
 
 use std::sync::Arc;
 
@@ -28,23 +28,23 @@ pub struct FlowSeries {
     /// `latency` in nanoseconds, `reports`, `packets`, `bytes`, or `value` and `count` in stores of reports.
     pub figure: &'static str,
     pub store: String,
-    /// By epoch, the oldest first.
+    /// By epoch, oldest first.
     pub points: Vec<HistoryPoint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HistoryPoint {
-    /// When the epoch began, in milliseconds since 1970, and when it ended; `None` = it goes on.
+    /// When the epoch began and ended, in milliseconds since 1970; `to` is `None` while it goes on.
     pub from: u64,
     pub to: Option<u64>,
-    /// What it held, a count since its beginning; `None` = nothing.
+    /// What it held; for counts, since the epoch began; `None` = nothing.
     pub value: Option<u64>,
-    /// Copies that hold it, of so many that were read; of a count `None`, as it is the least of its copies.
+    /// How many copies hold it, and how many were read; `None` for a count, which is the least of its copies.
     pub agreeing: Option<u32>,
     pub copies: Option<u32>,
 }
 
-/// The figures that stores with epochs held of a flow.
+/// The figures that stores with epochs held about a flow.
 ///
 /// # Errors
 /// The collector does not answer, or the span has too many epochs.
@@ -98,7 +98,7 @@ pub async fn fetch_flow_history(
     Ok(history)
 }
 
-/// Whether a store has epochs, and no more in this span than a series may have.
+/// Whether a store has epochs; an error if this span has more than a series may have.
 async fn has_epochs(ask: &dyn Ask, store: &str, span: Span) -> Result<bool, IntError> {
     let Span { since, until } = span;
     let request = EpochsRequest { store: store.to_owned(), since, until, most: MOST_EPOCHS + 1 };
@@ -133,12 +133,12 @@ fn empty_point(epoch: &Epoch) -> HistoryPoint {
 }
 
 fn point_of_value(epoch: &Epoch, answer: &KeyWriteAnswer) -> HistoryPoint {
-    // A value of another store may be a number of four or eight bytes.
+    // In other stores, a value may be a number of four or eight bytes.
     let number = |bytes: &[u8]| match bytes.len() {
         8 => bytes.try_into().ok().map(u64::from_be_bytes),
         _ => bytes.first_chunk().map(|first| u32::from_be_bytes(*first).into()),
     };
-    // An epoch that goes on also has what the one before had; this point is only of what it holds itself.
+    // An open epoch also answers with what the previous one had; this point is only about its own.
     let own = answer.value.as_deref().filter(|_| answer.earlier.is_none());
     let (agreeing, copies) = (Some(answer.agreeing), Some(answer.copies));
     HistoryPoint { value: own.and_then(number), agreeing, copies, ..empty_point(epoch) }

@@ -1,4 +1,4 @@
-//! The network as reported paths connect it: hosts, switches and exporters of flow records, and the links between them.
+//! The network as reported paths connect it: hosts, switches, exporters of flow records, and the links between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,24 +19,24 @@ use super::top::{Criteria, Ranking};
 use super::{IntError, moment, stores};
 use crate::int::StoreCatalog;
 
-/// A part of the network around what was asked for.
+/// A part of the network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetworkMap {
-    /// The busiest nodes, with most flows and drops first.
+    /// The busiest nodes, those with the most flows and drops first.
     pub nodes: Vec<MapNode>,
-    /// Links between these nodes, with most flows first.
+    /// Links between these nodes, those with the most flows first.
     pub links: Vec<MapLink>,
-    /// Nodes and links that there are in all.
+    /// How many nodes and links there are in total.
     pub node_count: u64,
     pub link_count: u64,
-    /// The store that flows come from.
+    /// The store that the flows come from.
     pub keys: String,
-    /// Flows that were asked about: those reported last.
+    /// How many flows were asked about: those reported last.
     pub flows: u64,
     /// How many of these have a path.
     pub with_path: u64,
-    /// Flows without a path that exporters recorded. Where several did, nobody knows in which order the flow passes
-    /// them.
+    /// Flows without a path that exporters recorded. If several did, the order in which the flow passes them is
+    /// unknown.
     pub recorded: u64,
     /// Batches of events that could not be read: their drops and ports are missing.
     pub missed_batches: u64,
@@ -47,12 +47,12 @@ pub struct MapNode {
     /// `host`, `switch` or `exporter`, a colon, and its address or number.
     pub id: String,
     pub kind: &'static str,
-    /// From the file of names; of a host its network.
+    /// From the file of names; for a host, its network.
     pub name: Option<String>,
-    /// Links to the nearest host; `None` without any.
+    /// Number of links to the nearest host; `None` if none is connected.
     pub tier: Option<u32>,
     pub flows: u64,
-    /// Dropped packets, by the events in the ring.
+    /// Dropped packets, from the events in the ring.
     pub drops: u64,
 }
 
@@ -61,25 +61,25 @@ pub struct MapLink {
     pub from: String,
     pub to: String,
     pub flows: u64,
-    /// Bytes of these flows; `None` if none was counted.
+    /// Bytes of these flows; `None` if none were counted.
     pub bytes: Option<u64>,
     /// Egress ports of `from`, by name or number.
     pub ports: Vec<String>,
     /// The highest utilization of these ports, as the switch reports it, and its age.
     pub utilization: Option<u32>,
     pub utilization_age_seconds: Option<f64>,
-    /// Packets that these ports dropped, by the events in the ring.
+    /// Packets that these ports dropped, from the events in the ring.
     pub drops: u64,
 }
 
-/// Which part of the network is shown.
+/// Which part of the network to show.
 #[derive(Clone, Debug, Default)]
 pub struct MapCriteria {
-    /// Most flows whose paths are asked for.
+    /// Most flows whose paths are queried.
     pub flows: usize,
     /// Most nodes.
     pub nodes: usize,
-    /// Only a node of this id, or those with it in their id or name, and what is one link away.
+    /// Only the node with this id, or those with this in their id or name, and what is one link away.
     pub around: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl MapEnd {
     }
 }
 
-/// A switch and one of its egress ports; `None` if switches do not report it.
+/// A switch and one of its egress ports; `None` if the switch does not report ports.
 type Port = (u32, Option<u32>);
 
 #[derive(Default)]
@@ -130,16 +130,16 @@ struct Network {
     links: BTreeMap<(MapEnd, MapEnd), LinkTally>,
 }
 
-/// What the events say of places.
+/// What the events say about places.
 #[derive(Default)]
 struct PlaceEvents {
     drops: BTreeMap<Port, u64>,
-    /// By the key of a hop's latency: when the flow left it, and by which port.
+    /// By the key of a hop's latency: when the flow left the hop, and by which port.
     egress: BTreeMap<Key, (u64, Option<u32>)>,
     missed_batches: u64,
 }
 
-/// The network by the paths of the flows that were reported last.
+/// The network, from the paths of the flows that were reported last.
 ///
 /// # Errors
 /// The collector does not answer, or has no store of flows.
@@ -206,13 +206,13 @@ pub async fn map_network(
     })
 }
 
-/// The switches that a flow passes, `None` for unknown ones, and whether these are all.
+/// The switches that a flow passes, with `None` for unknown ones, and whether these are all.
 struct FlowHops {
     switches: Vec<Option<u32>>,
     is_whole: bool,
 }
 
-/// The path of each flow, by the first store that has it.
+/// The path of each flow, from the first store that has it.
 async fn fetch_paths(
     ask: &dyn Ask,
     catalog: &StoreCatalog,
@@ -246,15 +246,15 @@ async fn fetch_paths(
     Ok(paths)
 }
 
-/// A flow of records, which passes each exporter on its own.
+/// A flow from records, with each exporter as a separate piece of its path.
 struct RecordedFlow {
     flow: Flow,
     exporters: Vec<FlowHops>,
-    /// By the exporter that counted most.
+    /// As counted by the exporter that counted most.
     bytes: u64,
 }
 
-/// The largest flows of records of the last hour.
+/// The largest flows in the records of the last hour.
 async fn fetch_recorded_flows(ask: &dyn Ask, most: usize) -> Result<BTreeMap<Key, RecordedFlow>, IntError> {
     let question = FlowQuestion {
         group: FlowQuestion::parse_group("exporter,flow").unwrap_or_default(),
@@ -318,7 +318,7 @@ impl Network {
         }
         let mut passed = BTreeSet::new();
         for route in routes {
-            // What follows the last known switch of a path that goes on is not known.
+            // In an incomplete path, what follows the last known switch is unknown.
             let last = route.is_whole.then_some(MapEnd::Host(flow.dst));
             let switches = route.switches.iter().map(|switch| switch.map(MapEnd::Switch));
             let ends: Vec<Option<MapEnd>> =
@@ -341,7 +341,7 @@ impl Network {
         }
     }
 
-    /// Finds how many links each node is away from the nearest host.
+    /// Finds how many links away from the nearest host each node is.
     fn find_tiers(&mut self) {
         let mut neighbours: BTreeMap<MapEnd, Vec<MapEnd>> = BTreeMap::new();
         for (from, to) in self.links.keys() {
@@ -357,7 +357,7 @@ impl Network {
         }
     }
 
-    /// The nodes that are asked for, the busiest first.
+    /// The nodes asked for, busiest first.
     fn choose_nodes(&self, criteria: &MapCriteria) -> Vec<MapEnd> {
         let mut first = BTreeSet::new();
         if let Some(around) = &criteria.around {
@@ -382,7 +382,7 @@ impl Network {
             }
         }
         let mut chosen: Vec<MapEnd> = all.into_iter().collect();
-        // Equally busy nodes stay in their order, switches before hosts.
+        // Equally busy nodes keep their order, switches before hosts.
         chosen.sort_by_key(|end| {
             let node = &self.nodes[end];
             (!first.contains(end), std::cmp::Reverse(node.flows + node.drops))
@@ -439,7 +439,7 @@ impl Network {
                 bytes: (tally.bytes > 0).then_some(tally.bytes),
                 utilization: busiest.map(|value| value.value),
                 utilization_age_seconds: busiest.and_then(|value| moment::age_in_seconds(value.time, now)),
-                // Drops at a port that is not known are the switch's alone.
+                // Drops at an unknown port count for the switch only.
                 drops: ports
                     .iter()
                     .filter(|(_, port)| port.is_some())
@@ -470,7 +470,7 @@ mod tests {
         format!("10.0.0.{source}:1->10.0.0.{destination}:2/udp").parse().unwrap()
     }
 
-    /// Hosts 1 and 2 below switches 1 and 2 with 9 above them; of a third flow only the first switch is known.
+    /// Hosts 1 and 2 below switches 1 and 2, with switch 9 above them; only the first switch of a third flow is known.
     fn collector() -> Arc<dyn Ask> {
         let values =
             StoreKind::KeyWrite { slots: 64, value_len: 12, redundancy: 2, keys: Default::default() };
@@ -526,9 +526,9 @@ mod tests {
             ("switch:2", 2, 0, Some(1)),
             ("switch:9", 2, 0, Some(2)),
             ("host:10.0.0.2", 2, 0, Some(0)),
-            // It dropped packets, and no path has it.
+            // It dropped packets, but is on no path.
             ("switch:5", 0, 1, None),
-            // The third flow ends there, and nobody knows how it gets there.
+            // The third flow ends there, by an unknown way.
             ("host:10.0.0.3", 1, 0, Some(0)),
         ];
         assert_eq!(nodes, expected);

@@ -1,5 +1,5 @@
 //! Answers from the stores for INT, for people and programs: one flow with its path ([`flow`], drawn by [`draw`]),
-//! events in words ([`event`]), ranked flows ([`top`]), and the network that their paths make ([`map`]). The command
+//! events in words ([`event`]), ranked flows ([`top`]), and the network that the paths form ([`map`]). The command
 //! line, the dashboard and the page show the same answers.
 //!
 //! It queries only through [`dta_rpc::Ask`]. `dta-export` follows the lists and resolves keys and numbers to
@@ -29,9 +29,9 @@ pub use stores::StoreCatalog;
 pub enum IntError {
     /// The collector did not answer.
     Client(ClientError),
-    /// It has no store for it; the sentence says what to do.
+    /// It has no store for this; the sentence says what to do.
     NoStore(String),
-    /// It has nothing of the moment that is asked about; the sentence says why.
+    /// It has nothing of the moment asked about; the sentence says why.
     NotKept(String),
 }
 

@@ -1,4 +1,4 @@
-//! Times of values and events: nanoseconds since 1970, or a switch's own number.
+//! Times of values and events: nanoseconds since 1970, or a switch's own time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub use dta_files::moment::now_ns as now;
 pub use dta_proto::telemetry::age_in_seconds;
 use dta_proto::telemetry::is_since_1970;
 
-/// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own number.
+/// A time as `2026-11-22T05:01:02.123Z`; `None` for a switch's own time.
 pub fn format_utc(time: u64) -> Option<String> {
     is_since_1970(time).then(|| dta_files::moment::format_utc(time / 1_000_000))
 }

@@ -1,4 +1,4 @@
-//! Switches and exporters of flow records with their last sign of life.
+//! Switches and exporters of flow records, with their last sign of life.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::{IntError, StoreCatalog, moment};
 
-/// Most sources, those that were silent for longest.
+/// Most sources listed: those silent for longest.
 const MOST: usize = 1000;
-/// How far back flow records are looked at, and how exactly, in nanoseconds.
+/// How far back flow records are searched, and in what steps, in nanoseconds.
 const LOOK_BACK: u64 = 3_600_000_000_000;
 const STEP: u64 = 10_000_000_000;
 
@@ -27,15 +27,15 @@ pub struct TelemetrySource {
     /// Its number or address.
     pub number: String,
     pub name: Option<String>,
-    /// Of INT: its events in the rings.
+    /// For switches: INT events in the rings.
     pub events: u64,
-    /// Of flow records: those of the last hour.
+    /// For exporters: flow records of the last hour.
     pub records: u64,
-    /// Since its last event or record; of records within 10 s. `None`: its own clock does not count from 1970.
+    /// Time since the last event or record, for records to within 10 s. `None`: its own clock does not count from 1970.
     pub age_seconds: Option<f64>,
 }
 
-/// By address or, of switches, number.
+/// An exporter's address or a switch's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SourceNumber {
     Switch(u32),
@@ -49,7 +49,7 @@ struct SourceTally {
     last: u64,
 }
 
-/// Switches and exporters by what is in memory, those that were silent for longest first.
+/// Switches and exporters with data in memory, those silent for longest first.
 pub async fn list_sources(ask: &Arc<dyn Ask>, names: &Names) -> Result<Vec<TelemetrySource>, IntError> {
     let catalog = StoreCatalog::fetch_from(&**ask).await?;
     let now = moment::now();
@@ -108,7 +108,7 @@ pub async fn list_sources(ask: &Arc<dyn Ask>, names: &Names) -> Result<Vec<Telem
         }
     };
     let mut all: Vec<TelemetrySource> = sources.into_iter().map(describe).collect();
-    // An age of 0 stands for one that nobody knows.
+    // An unknown age counts as 0.
     let age = |source: &TelemetrySource| source.age_seconds.unwrap_or_default();
     all.sort_by(|a, b| age(b).total_cmp(&age(a)));
     all.truncate(MOST);

@@ -14,14 +14,14 @@ use super::flow::DtaStores;
 #[derive(Clone, Debug)]
 pub struct StoreCatalog(Vec<(StoreSpec, u64)>);
 
-/// The same collector, whose stores are asked about a moment (milliseconds since 1970); `None` = now.
+/// The same collector, with its stores asked about a moment (milliseconds since 1970); `None` = now.
 pub(crate) fn at_moment(ask: &Arc<dyn Ask>, at: Option<u64>) -> Arc<dyn Ask> {
     let Some(at) = at else { return ask.clone() };
     let only = SpreadMember { address: String::new(), ask: ask.clone() };
     Arc::new(Spread::new(vec![only]).at_moment(at.into()))
 }
 
-/// The epoch of a store that has a moment; `Err` says why none does.
+/// The epoch of a store that contains a moment; the inner `Err` says why none does.
 pub(crate) async fn epoch_at_moment(
     ask: &dyn Ask,
     store: &str,
@@ -39,7 +39,7 @@ pub(crate) async fn epoch_at_moment(
 }
 
 impl StoreCatalog {
-    /// The same without those of these stores that have nothing of a moment; and why, in sentences.
+    /// The catalog without those of the `asked` stores that have nothing of a moment; and why, in sentences.
     pub(super) async fn with_data_at(
         &self,
         ask: &dyn Ask,

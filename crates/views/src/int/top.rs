@@ -1,7 +1,7 @@
 //! Flows ranked by latency, drops, packets, bytes or reports.
 //!
-//! Stores hold values under keys and cannot list their keys. Flows come from the key directory (list 3 of the
-//! events), or from another source of keys: an append store whose entries are keys, or a file.
+//! Stores hold values under keys, but cannot list their keys. Flows come from the key directory (list 3 of the events), or
+//! from another source of keys: an append store whose entries are keys, or a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,11 +46,11 @@ dta_proto::named! {
 
 dta_proto::parse_by_name!(By);
 
-/// What flows are ranked by if nothing is asked for: the first for which some flow has a figure.
+/// What flows are ranked by if nothing was asked for: the first for which some flow has a figure.
 const PREFERRED: [By; 5] = [By::Latency, By::Bytes, By::Packets, By::Reports, By::Drops];
 
 impl By {
-    /// The store of its figures for INT and flow records, and that store's primitive.
+    /// The store with these figures for INT and flow records, and that store's primitive.
     fn telemetry_store(self) -> (&'static str, Primitive) {
         match self {
             Self::Latency => (store::VALUES, Primitive::KeyWrite),
@@ -88,7 +88,7 @@ pub struct Criteria {
     pub keys: Keys,
     /// The store with the figures, under the flows' own keys, instead of those for INT.
     pub store: Option<String>,
-    /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those that are known now.
+    /// The moment of the figures, in milliseconds since 1970; `None` = now. The flows are those known now.
     pub at: Option<u64>,
     pub names: Arc<Names>,
 }
@@ -136,14 +136,14 @@ pub struct Top {
     pub with_figure: u64,
     /// What could not be read of the key directory.
     pub missed: Lost,
-    /// Keys that were forgotten because there was no room for more.
+    /// Keys that were forgotten for lack of room.
     pub forgotten: u64,
     /// If no flow has a figure: names of [`By`] for which some flow has one.
     pub others: Vec<&'static str>,
 }
 
 impl Top {
-    /// What the answer is missing, in sentences for people.
+    /// What the answer is missing, in sentences.
     pub fn describe_gaps(&self) -> Vec<String> {
         let mut all = Vec::new();
         let missed = &self.missed;
@@ -188,19 +188,19 @@ impl Top {
     }
 }
 
-/// Ranks flows repeatedly: the key directory is read once, then only what is new.
+/// Ranks flows repeatedly: the key directory is read once, then only its new entries.
 pub struct Ranking {
     ask: Arc<dyn Ask>,
     criteria: Criteria,
     directory: Directory,
-    /// By list, the last batch that was read.
+    /// The last batch read, by list.
     read: BTreeMap<u32, u32>,
     missed: Lost,
     /// Generation of the memory that the keys were read from.
     generation: Option<u64>,
 }
 
-/// The store with the figures, and its primitive: latencies are key-write's, counts key-increment's.
+/// The store with the figures, and its primitive: key-write for latencies, key-increment for counts.
 type Figures = (String, Primitive);
 
 impl Ranking {
@@ -213,7 +213,7 @@ impl Ranking {
         &self.criteria
     }
 
-    /// Ranks by something else; known flows stay.
+    /// Ranks by something else from now on; known flows stay.
     pub fn set_criterion(&mut self, by: Option<By>) {
         self.criteria.by = by;
     }
@@ -243,7 +243,7 @@ impl Ranking {
         ranked
     }
 
-    /// The top flows by what stores hold of each key.
+    /// The top flows by what stores hold for each key.
     async fn rank_by_figures(&mut self, catalog: &StoreCatalog) -> Result<Top, IntError> {
         let (keys, is_directory) = self.read_keys(catalog).await?;
         let mut flows = self.known_flows();
@@ -282,7 +282,7 @@ impl Ranking {
             None => None,
         };
         let with_figure = rows.len() as u64;
-        // Equal figures in the order of their keys, so that the same query has the same answer.
+        // Equal figures are ordered by key, so that the same query gets the same answer.
         rows.sort_by(|a, b| b.value.cmp(&a.value).then(a.key.cmp(&b.key)));
         rows.truncate(self.criteria.most);
         rows.iter_mut().for_each(|row| row.ends = self.criteria.names.flow_networks(row.flow));
@@ -290,7 +290,7 @@ impl Ranking {
         Ok(Top { by, store, epoch, keys, flows: rows, known, with_figure, missed, forgotten, others })
     }
 
-    /// The top flows of the flow records, if they are what is asked and there are any.
+    /// The top flows in flow records, if they are what was asked for and there are any.
     async fn rank_records(&self, catalog: &StoreCatalog, by: FlowSum) -> Result<Option<Top>, IntError> {
         let Criteria { by: _, most, prefix, keys: Keys::Directory, store: None, at: None, names } =
             &self.criteria
@@ -330,7 +330,7 @@ impl Ranking {
         }))
     }
 
-    /// Where flows come from, and at most so many of them, those reported last first. Keys without a flow are left out.
+    /// Where flows come from, and at most `most` of them, the most recently reported first. Keys without a flow are left out.
     pub(super) async fn list_recent_flows(
         &mut self,
         catalog: &StoreCatalog,
@@ -353,7 +353,7 @@ impl Ranking {
         Ok((source, flows))
     }
 
-    /// The keys that were read so far.
+    /// The keys read so far.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -406,7 +406,7 @@ impl Ranking {
         Ok((of_keys, false))
     }
 
-    /// Reads what is new in a list of keys; all of it if the store has other memory.
+    /// Reads new entries in a list of keys, or all of them if the store's memory has changed.
     async fn read_new_keys(
         &mut self,
         catalog: &StoreCatalog,
@@ -422,7 +422,7 @@ impl Ranking {
             Some(last) => self.take(store, list, advance_sequence(last, 1)).await?,
             None => {
                 self.take(store, list, 1).await?;
-                // Sequences wrap: after two thousand million batches the first lies ahead.
+                // Sequences wrap: after two thousand million batches, the first one lies ahead.
                 if !self.read.contains_key(&list) {
                     self.take(store, list, 0).await?;
                 }
@@ -462,7 +462,7 @@ impl Ranking {
         Ok(())
     }
 
-    /// The flows with a figure, by what was asked for or, if nothing was, by what some flow has a figure for.
+    /// The flows with a figure, for what was asked or, if nothing was, for the first criterion with figures.
     async fn rank_by_criterion(
         &self,
         catalog: &StoreCatalog,
@@ -476,7 +476,7 @@ impl Ranking {
             match self.figure_rows(by, &figures, flows).await {
                 Ok(rows) if !rows.is_empty() => return Ok((by, figures.0, rows)),
                 Ok(rows) => without_rows = without_rows.or(Ok((by, figures.0, rows))),
-                // Some stores may have epochs, and others none.
+                // Some stores may have epochs while others have none.
                 Err(error) if self.criteria.at.is_some() => without_rows = without_rows.or(Err(error)),
                 Err(error) => return Err(error),
             }
@@ -484,8 +484,8 @@ impl Ranking {
         without_rows
     }
 
-    /// The store with figures of flows: one for INT and flow records or, for keys of DTA reports, one that has the name of
-    /// the ranking.
+    /// The store with figures of flows: one for INT and flow records or, for keys of DTA reports, one named after the
+    /// criterion.
     fn find_figures(&self, catalog: &StoreCatalog, is_directory: bool, by: By) -> Option<Figures> {
         let (name, primitive) = by.telemetry_store();
         if (is_directory || matches!(self.criteria.keys, Keys::These(_)))
@@ -501,7 +501,7 @@ impl Ranking {
         Some((by.name().to_owned(), primitive))
     }
 
-    /// Why flows cannot be ranked, and by what they can be.
+    /// Why flows cannot be ranked, and what they can be ranked by.
     fn missing_figures(&self, catalog: &StoreCatalog, is_directory: bool) -> IntError {
         let by = self.criteria.by;
         let is_there = |by: &By| self.find_figures(catalog, is_directory, *by).is_some();
@@ -525,7 +525,7 @@ impl Ranking {
         IntError::NoStore(format!("{why}; {advice} (this collector has {stores})"))
     }
 
-    /// The flows that have a figure.
+    /// The flows with a figure.
     async fn figure_rows(
         &self,
         by: By,
@@ -543,7 +543,7 @@ impl Ranking {
         self.criteria.at.map_or_else(moment::now, |at| at.saturating_mul(1_000_000))
     }
 
-    /// The known flows, and the reasons for which packets of each were dropped.
+    /// The known flows, and for each the reasons for which packets were dropped.
     fn known_flows(&mut self) -> BTreeMap<Key, KnownFlow> {
         let mut flows: BTreeMap<Key, KnownFlow> = BTreeMap::new();
         let keys: Vec<Key> = self.directory.known_keys().collect();
@@ -562,7 +562,7 @@ impl Ranking {
                 Some(Meaning::Queue { .. } | Meaning::Port { .. } | Meaning::SwitchDrops { .. }) => {}
                 // The name of an interface.
                 None if key.0.ends_with(b"ifnm") => {}
-                // A key in a key store may not be an IPv4 flow.
+                // A key in a key store need not be an IPv4 flow.
                 None => drop(flows.entry(key).or_default()),
             }
         }
@@ -599,7 +599,7 @@ impl Ranking {
         flows: &BTreeMap<Key, KnownFlow>,
     ) -> Result<Vec<RankedFlow>, IntError> {
         let is_int = name == store::COUNTERS && self.criteria.store.is_none();
-        // The keys of each flow whose counts are summed.
+        // The keys whose counts are summed, flow by flow.
         let mut keys: Vec<Key> = Vec::new();
         let mut ends = Vec::with_capacity(flows.len());
         for (key, known) in flows {

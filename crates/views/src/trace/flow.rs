@@ -23,7 +23,7 @@ use crate::int::{IntError, StoreCatalog, moment};
 /// The IP protocol.
 const TCP: u8 = 6;
 
-/// Most epoch queries under way at once.
+/// Most epoch queries in flight at once.
 const QUESTIONS_AT_ONCE: usize = 8;
 
 /// A point of a host.
@@ -61,7 +61,7 @@ impl TransitTimes {
     fn from_times(mut all: Vec<i64>) -> Option<TransitTimes> {
         all.sort_unstable();
         let (least, most) = (*all.first()?, *all.last()?);
-        // Nearest rank: the shortest time not exceeded by this percentage.
+        // Nearest rank: the shortest time that this percentage did not exceed.
         let rank = |of_hundred: usize| all[(all.len() * of_hundred).div_ceil(100).max(1) - 1];
         Some(TransitTimes { packets: all.len() as u64, least, median: rank(50), p99: rank(99), most })
     }
@@ -80,7 +80,7 @@ pub struct Segment {
     pub times: Option<TransitTimes>,
     /// How both ends' clocks compare.
     pub clock: ClockKind,
-    /// Largest error of each time in nanoseconds, if the ends are on two hosts; `None` if packets do not show it.
+    /// Largest error of each time in nanoseconds, if the ends are on two hosts; `None` if packets do not reveal it.
     pub bound: Option<u64>,
     /// What the host itself reported, if both ends are on one host: over all sampled packets, including those no
     /// longer in the ring.
@@ -90,7 +90,7 @@ pub struct Segment {
 /// What a host reported about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HostLatency {
-    /// Nanoseconds; 4294967295 stands for that or more.
+    /// Nanoseconds; 4294967295 means that or more.
     #[serde(flatten)]
     pub latency: Latency,
     /// The age of the last packet.
@@ -105,18 +105,18 @@ pub struct FlowPath {
     pub packets: u64,
 }
 
-/// Drops of the flow on a host for one reason.
+/// Drops of the flow on one host for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostDropCount {
     pub host: u16,
     pub host_name: Option<String>,
-    /// The kernel's number of the reason; `None` = all drops counted by the kernel programs, for any reason.
+    /// The kernel's number of the reason; `None` = all drops that the kernel programs counted, for any reason.
     pub reason: Option<u32>,
     /// The reason's name in that kernel.
     pub reason_name: Option<String>,
-    /// Their count; only of sampled packets if there is a reason.
+    /// Their count; if there is a reason, only of sampled packets.
     pub counted: Option<u64>,
-    /// How many are in the list of drops.
+    /// How many of them are in the list of drops.
     pub listed: u64,
     /// The age of the last of these.
     pub age_seconds: Option<f64>,
@@ -136,7 +136,7 @@ pub struct Slow {
     pub age_seconds: Option<f64>,
 }
 
-/// How the clock of a host compares.
+/// How a host's clock compares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostClock {
     pub host: u16,
@@ -172,7 +172,7 @@ pub struct FlowTrace {
     pub sampled: u64,
     /// Those whose paths are known: times cover these.
     pub with_path: u64,
-    /// Points at which the flow was seen; first those of the path that most packets took, in its order.
+    /// Points where the flow was seen; first those on the most common path, in its order.
     pub points: Vec<FlowTracePoint>,
     /// The paths that packets took, most common first.
     pub ways: Vec<FlowPath>,
@@ -180,9 +180,9 @@ pub struct FlowTrace {
     /// From the first to the last point of the most common path, over the packets that took it.
     pub total: Option<TransitTimes>,
     /// Largest error of each of these times in nanoseconds, if the ends are on two hosts; `None` if packets do not
-    /// show it.
+    /// reveal it.
     pub total_bound: Option<u64>,
-    /// Sizes of the flow in the last epochs that the collector has, latest first.
+    /// Sizes of the flow in the last epochs that the collector has, newest first.
     pub sizes: Vec<FlowSize>,
     pub drops: Vec<HostDropCount>,
     /// Packets that took too long.
@@ -211,7 +211,7 @@ pub async fn trace_flow(ask: &dyn Ask, flow: &Flow) -> Result<FlowTrace, IntErro
     let own = Packets::read_matching(ask, &events, is_of_flow).await?;
     let hosts: HashSet<u16> =
         own.packets.iter().flat_map(|packet| &packet.visits).map(|visit| visit.host).collect();
-    // Clocks are compared by the packets of all flows: those of one flow go one way.
+    // Clocks are compared using the packets of all flows: those of one flow go only one way.
     let clocks = if hosts.len() > 1 {
         let crosses = |group: &[PacketRecord]| {
             group.iter().any(|record| record.seen.host != group[0].seen.host)
@@ -326,7 +326,7 @@ fn put_together(flow: &Flow, events: &TraceEvents, own: &Packets, clocks: &Clock
     }
 }
 
-/// Drops of the flow, also where its addresses had been translated: then the packet's first digest shows it.
+/// Drops of the flow, even where its addresses had been translated: then the packet's first digest reveals it.
 fn summarize_drops(events: &TraceEvents, key: &Key, digests: &HashSet<u64>) -> Vec<HostDropCount> {
     let is_own = |seen: &PacketSighting| seen.flow == *key || digests.contains(&seen.digest);
     let now = moment::now();
@@ -369,7 +369,7 @@ fn summarize_slow(events: &TraceEvents, key: &Key) -> Vec<Slow> {
         if slow.latency > of_host.most {
             (of_host.most, of_host.between) = (slow.latency, (slow.from, slow.seen.hop));
         }
-        // The last one by time: entries of a list may have overtaken one another.
+        // The last by time, as entries of a list may have overtaken one another.
         of_host.age_seconds = moment::age_in_seconds(*last, now);
     }
     all.into_values().collect()
@@ -383,7 +383,7 @@ struct FlowQueries<'a> {
 }
 
 impl FlowQueries<'_> {
-    /// Counts at the points of all hosts, and drops.
+    /// Adds counts at the points of all hosts, and drops.
     async fn add_counts(&self, report: &mut FlowTrace) -> Result<(), IntError> {
         if !self.catalog.has_store(store::COUNTERS, Primitive::KeyIncrement) {
             return Ok(());
@@ -408,7 +408,7 @@ impl FlowQueries<'_> {
             let at = match report.points.iter().position(|point| (point.hop, point.host) == (hop, Some(host)))
             {
                 Some(at) => at,
-                // Only the kernel counters saw it there: none of its packets was sampled.
+                // Only the kernel counters saw the flow there: none of its packets was sampled.
                 None if hop < HOPS => {
                     report.points.push(FlowTracePoint {
                         hop,
@@ -453,7 +453,7 @@ impl FlowQueries<'_> {
         Ok(())
     }
 
-    /// The flow's sizes in the epochs that the store has.
+    /// Adds the flow's sizes in the epochs that the store has.
     async fn add_sizes(&self, report: &mut FlowTrace) -> Result<(), IntError> {
         let Some(StoreKind::SketchMerge { epochs, .. }) =
             self.catalog.find_store(store::SIZES).map(|spec| &spec.kind)
@@ -462,9 +462,9 @@ impl FlowQueries<'_> {
         };
         let present = moment::now() / 1_000_000_000 / u64::from(EPOCH_SECONDS);
         let keys = [trace::flow_size_key(self.flow)];
-        // The epoch of a host whose clock is ahead may be over already; that of one behind lasts longer.
+        // On a host whose clock is ahead, the epoch may already be over; if it is behind, the epoch lasts longer.
         let all = (present.saturating_sub((*epochs).into())..=present).rev();
-        // A query covers one epoch, so several are under way at once.
+        // A query covers one epoch, so several are sent at once.
         let questions: Vec<_> = all
             .map(|epoch| {
                 let answers = self.ask.query_sketches(store::SIZES, &keys, epoch as u32);
@@ -482,7 +482,7 @@ impl FlowQueries<'_> {
         Ok(())
     }
 
-    /// What hosts reported about their own segments.
+    /// Adds what hosts reported about their own segments.
     async fn latencies(&self, report: &mut FlowTrace) -> Result<(), IntError> {
         if !self.catalog.has_store(store::LATENCIES, Primitive::KeyWrite) {
             return Ok(());
@@ -638,7 +638,7 @@ mod tests {
             ..PacketSighting::default()
         };
         let dropped = |flow, digest| DropRecord { seen: seen(flow, digest), reason: 64 };
-        // One before the translation, two behind it, and one of another flow.
+        // One before the translation, two after it, and one of another flow.
         let drops = vec![
             dropped(flow.to_key(), 7),
             dropped(translated, 8),

@@ -11,7 +11,7 @@ use dta_proto::key::Flow;
 use dta_proto::trace::{Books, PacketSighting, TraceEntry, list, store};
 use dta_rpc::{Ask, ClientError};
 
-/// A packet beyond the threshold of its host.
+/// A packet that exceeded the threshold of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlowRecord {
     pub(super) seen: PacketSighting,
@@ -32,7 +32,7 @@ pub(super) struct TraceEvents {
 }
 
 impl TraceEvents {
-    /// Reads the lists as far as they go.
+    /// Reads the lists to their current end.
     pub(super) async fn read_from(ask: &dyn Ask) -> Result<TraceEvents, ClientError> {
         Self::read_lists(ask, 0..list::COUNT).await
     }
@@ -43,7 +43,7 @@ impl TraceEvents {
     ) -> Result<TraceEvents, ClientError> {
         let mut events = TraceEvents::default();
         for list in lists {
-            // From the very first batch, so that those that the ring no longer holds are counted.
+            // From the very first batch, so that batches no longer in the ring are counted.
             let request = TailRequest {
                 store: store::EVENTS.to_owned(),
                 list,
@@ -78,7 +78,7 @@ impl TraceEvents {
     }
 }
 
-/// How many sampled packets of each of these flows hosts reported.
+/// How many sampled packets of each flow the hosts reported.
 pub(crate) async fn count_sampled_packets(ask: &dyn Ask, flows: &[Flow]) -> Result<Vec<u64>, ClientError> {
     let events = TraceEvents::read_lists(ask, [list::PACKETS]).await?;
     let groups = group_by_packet(&events.packets);
@@ -89,7 +89,7 @@ pub(crate) async fn count_sampled_packets(ask: &dyn Ask, flows: &[Flow]) -> Resu
     Ok(flows.iter().map(count).collect())
 }
 
-/// The packets with known points, the number of all, and the number of visits to hosts whose paths were overwritten.
+/// The packets with known points, the number of all packets, and the number of visits to hosts whose points were overwritten.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     pub(super) packets: Vec<TracedPacket>,

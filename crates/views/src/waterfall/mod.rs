@@ -21,7 +21,7 @@ pub use past::{OfStore, PastWaterfall, past_waterfall};
 pub use rates::Rates;
 pub use stages::{StageLoss, WaterfallStage, waterfall_stages};
 
-/// Up to this many reporters and agents are shown one by one; more are summed, unless all are requested.
+/// Up to this many reporters and agents are shown individually; more are summed, unless all are requested.
 const FEW: usize = 4;
 
 /// What was sent to the next stage but did not arrive there.
@@ -29,9 +29,9 @@ const FEW: usize = 4;
 pub struct LinkLoss {
     /// `lost.reporter-translator`, `lost.translator-nic`
     pub name: &'static str,
-    /// How many; 0 if more arrived than the sender has reported, whose counters are as old as its last renewal.
+    /// How many; 0 if more arrived than the sender, whose counters are as old as its last renewal, has reported.
     pub lost: u64,
-    /// The counts behind it, in words.
+    /// The counts it is computed from, in words.
     pub how: String,
 }
 
@@ -66,7 +66,7 @@ pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
     };
     let mut losses = Vec::new();
     // A reporter's own count stays with it; its sequence numbers show the translator what is missing. Drops at the
-    // socket are included, except for reports without sequence numbers.
+    // socket are included, except of reports without sequence numbers.
     let socket = sum(
         Stage::Translator,
         &translator::LINK_DROPPED,
@@ -94,7 +94,7 @@ pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
         }
         _ => {}
     }
-    // A translator without link counts reports frames only.
+    // A translator without link counts reports only frames.
     let sent = sum(Stage::Translator, &translator::LINK_SENT, &[translator::ROCE])
         .or_else(|| sum(Stage::Translator, &translator::FRAMES, &[]));
     if let (Some(sent), Some(received)) = (sent, sum(Stage::Nic, &nic::RECEIVED, &[])) {
@@ -121,7 +121,7 @@ pub fn link_losses(nodes: &[WaterfallNode]) -> Vec<LinkLoss> {
     losses
 }
 
-/// The waterfall, line by line. Without `all`, no zeros and no details of single primitives.
+/// The waterfall, line by line. Without `all`, zeros and details of single primitives are left out.
 pub fn waterfall_rows(nodes: &[WaterfallNode], rates: &Rates, all: bool) -> Vec<WaterfallRow> {
     let losses = link_losses(nodes);
     let mut rows = Vec::new();
@@ -178,7 +178,7 @@ pub fn waterfall_rows(nodes: &[WaterfallNode], rates: &Rates, all: bool) -> Vec<
     rows
 }
 
-/// The nodes of a stage as one sum; `None` if there are few.
+/// The sum of a stage's nodes; `None` if there are few.
 fn sum_of_many(nodes: &[WaterfallNode], stage: Stage) -> Option<WaterfallNode> {
     let many: Vec<&WaterfallNode> = nodes.iter().filter(|node| node.stage == stage).collect();
     if many.len() <= FEW {
@@ -187,7 +187,7 @@ fn sum_of_many(nodes: &[WaterfallNode], stage: Stage) -> Option<WaterfallNode> {
     let mut sums = WaterfallNode {
         stage,
         name: format!("{} {}s", many.len(), stage.name()),
-        // As with a single one: these are not the collector's own counters.
+        // As with a single node: these are not the collector's own counters.
         session: "all".into(),
         age: 0.0,
         time_us: 0,
@@ -209,7 +209,7 @@ fn sum_of_many(nodes: &[WaterfallNode], stage: Stage) -> Option<WaterfallNode> {
     Some(sums)
 }
 
-/// Whether a counter's share of the arrivals is meaningful: it is in the same unit, and part of them.
+/// Whether a counter's share of the arrivals is meaningful: it has the same unit, and is a part of them.
 fn is_arrival_share(found: &ParsedCounter<'_>, unit: Unit) -> bool {
     found.definition.step.is_input_share() && !found.definition.detail && found.definition.unit == unit
 }
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use dta_proto::control::{Counter, NodeStatistics};
 
-    /// What a node of a session counts.
+    /// A node of a session, with its counters.
     pub(super) fn counted_node(name: &str, session: &str, counters: &[(&str, u64)]) -> NodeStatistics {
         let counters =
             counters.iter().map(|(name, value)| Counter { name: (*name).into(), value: *value }).collect();
@@ -362,7 +362,7 @@ mod tests {
         all.push(counted_node("reporter/0", "t", &[("received", 60)]));
         let shown = |all: Vec<NodeStatistics>| waterfall_rows(&ordered_nodes(all), &Rates::default(), false);
         let rows = shown(all.clone());
-        // Its counters have an age, and it comes before the reporters.
+        // Its counters have an age, and it precedes the reporters.
         assert_eq!(rows[0], WaterfallRow::Node { name: "agent/0".into(), age: Some(0.0) });
         let is_lost = |row: &&WaterfallRow| {
             matches!(row, WaterfallRow::Counter { name, value: 9, share: Some(share), .. }

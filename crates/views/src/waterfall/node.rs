@@ -9,11 +9,11 @@ pub struct WaterfallNode {
     pub stage: Stage,
     /// `translator/NAME`, `nic/DEVICE`, …
     pub name: String,
-    /// The session that handed it in; empty for the collector's own.
+    /// The session that reported it; empty for the collector's own.
     pub session: String,
     /// Age of these counters in seconds.
     pub age: f64,
-    /// When it read them, in microseconds since 1970 by its own clock; 0 = unknown.
+    /// When it read its counters, in microseconds since 1970 by its own clock; 0 = unknown.
     pub time_us: u64,
     /// By name, in the order of the waterfall.
     pub counters: Vec<(String, u64)>,
@@ -73,8 +73,8 @@ impl WaterfallNode {
     }
 }
 
-/// Arrivals first, then what was accepted and what became of it, with drops next to it; details and unknown counters
-/// come last.
+/// Arrivals first, then what was accepted and what became of it, with the drops beside it; details and unknown
+/// counters come last.
 fn counter_rank(found: Option<ParsedCounter<'_>>) -> u8 {
     match found.map(|found| found.definition) {
         Some(definition) if !definition.detail => match definition.step {

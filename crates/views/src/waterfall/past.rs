@@ -15,26 +15,26 @@ pub struct OfStore {
     pub from: Option<String>,
     /// See `from`.
     pub to: Option<String>,
-    /// Epochs for which it is known what became of their reports; the figures are about these.
+    /// Epochs for which the fate of their reports is known; the figures cover these.
     pub epochs: u64,
-    /// Epochs for which it is not known: they began before the collector started.
+    /// Epochs for which it is unknown: they began before the collector started.
     pub unknown: u64,
     /// Epochs that are open, or not written yet.
     pub not_written: u64,
-    /// Spans of which nothing is kept.
+    /// Spans for which nothing is kept.
     pub not_kept: Vec<[String; 2]>,
     /// Reports of the store's primitive that translators received.
     pub sent: u64,
-    /// Those that were made into operations, and are not known to be lost.
+    /// Reports that were made into operations and are not known to be lost.
     pub landed: u64,
     pub frames: u64,
-    /// Reports or frames of all stores that did not get there, by reason.
+    /// Reports or frames of all stores that did not arrive, by reason.
     pub lost: BTreeMap<String, u64>,
-    /// Of lists: batches that were overwritten before they were read.
+    /// For lists: batches that were overwritten before they were read.
     pub overwritten: u64,
-    /// Of lists: batches that never came.
+    /// For lists: batches that never came.
     pub missing: u64,
-    /// Of lists: batches that are damaged.
+    /// For lists: damaged batches.
     pub damaged: u64,
 }
 
@@ -42,11 +42,11 @@ pub struct OfStore {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PastWaterfall {
     pub stores: Vec<OfStore>,
-    /// Stores without: nothing is known of them but now.
+    /// Stores without epochs: only their present is known.
     pub without_epochs: Vec<String>,
 }
 
-/// Asks for the epochs of stores, by name.
+/// Queries the epochs of stores, by name.
 pub async fn past_waterfall(
     ask: &dyn Ask,
     stores: &[String],
@@ -63,7 +63,7 @@ pub async fn past_waterfall(
     Ok(then)
 }
 
-/// What epochs, the newest first, say of a store.
+/// Summarizes a store from its epochs, which are given newest first.
 fn summarize_store(store: &str, mut epochs: Vec<Epoch>, span: Span) -> OfStore {
     epochs.reverse();
     let not_kept = gaps_in_span(&epochs, span).into_iter().map(|moments| moments.map(format_utc)).collect();
@@ -93,13 +93,13 @@ fn summarize_store(store: &str, mut epochs: Vec<Epoch>, span: Span) -> OfStore {
     of
 }
 
-/// Moments of a span that are in no epoch, of each collector. The oldest epoch comes first.
+/// The parts of a span that are in no epoch, for each collector. `epochs` has the oldest first.
 fn gaps_in_span(epochs: &[Epoch], Span { since, until }: Span) -> Vec<[u64; 2]> {
     if epochs.is_empty() {
         return vec![[since, if until == 0 { now() } else { until }]];
     }
     let mut gaps = Vec::new();
-    // Up to where epochs are known, by collector.
+    // How far epochs are known, by collector.
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
     for epoch in epochs {
         let known = known.entry(&epoch.collector).or_insert(since);
@@ -143,7 +143,7 @@ mod tests {
         };
         let one = known(10, &[lost("dropped.nic.icrc", 3), lost("lost.injected", 1)]);
         let two = known(20, &[lost("lost.injected", 4)]);
-        // The collector started in the third; the fourth is not kept; the sixth is open.
+        // The collector started during the third; the fourth is not kept; the sixth is open.
         let of_lists = Waterfall { overwritten_batches: 7, ..Waterfall::default() };
         let open = Epoch { opened: 6000, ..Epoch::default() };
         let third = kept(3, Some(of_lists));
@@ -167,7 +167,7 @@ mod tests {
             damaged: 0,
         };
         assert_eq!(of, expected);
-        // Of two collectors each has gaps of its own.
+        // With two collectors, each has its own gaps.
         let other = Epoch { collector: "b:1".into(), ..kept(2, None) };
         let both = [vec![other], newest_first[2..].to_vec()].concat();
         let of = summarize_store("flows", both, Span { since: 1000, until: 4000 });

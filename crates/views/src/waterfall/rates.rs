@@ -1,6 +1,6 @@
 //! Rates of counters, by the clocks of the nodes that count.
 //!
-//! Nodes read their counters at their own pace: the collector's NIC with each query, a translator once a second with its renewal.
+//! Nodes read their counters at their own pace: the collector's NIC on each query, a translator once a second with its renewal.
 //! Two queries in between return the same sample. So a rate is computed from two samples of a node and the node's own times
 //! ([`NodeStatistics::time_us`]), whenever they were queried.
 //!
@@ -12,7 +12,7 @@ use dta_proto::counter;
 
 use super::WaterfallNode;
 
-/// Least time between the two samples of a rate, if there are samples that often. With less, rates would jitter.
+/// Least time between the two samples of a rate, if samples are that frequent. With less, rates would jitter.
 const STRETCH_US: u64 = 900_000;
 
 /// Samples closer together than this give no rate: a node counts in batches, which would look like bursts.
@@ -48,8 +48,8 @@ impl Rates {
         self.nodes = samples;
     }
 
-    /// The rate per second of a node's counter. `None` = unknown: before its second sample, for a counter that was
-    /// reset or may fall, and for a node that is silent or gives no times.
+    /// The rate per second of a node's counter. `None` = unknown: before its second sample, for a counter that was reset or may
+    /// fall, and for a node that is silent or provides no times.
     pub fn counter_rate(&self, node: &WaterfallNode, counter: &str) -> Option<f64> {
         if counter::find_counter(&node.name, counter)
             .is_some_and(|found| found.definition.kind.can_decrease())

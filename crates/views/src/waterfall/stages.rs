@@ -1,4 +1,4 @@
-//! The waterfall as stages: how much came to each, what went on, and what ended there, by reason.
+//! The waterfall as stages: how much reached each one, what went on, and what ended there, by reason.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::stored::stored_stages;
 use super::{Rates, WaterfallNode, link_losses};
 use crate::stores::StoreRow;
 
-/// A stage of the way from reporters into memory.
+/// A stage on the way from reporters into memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaterfallStage {
     pub name: &'static str,
@@ -17,11 +17,11 @@ pub struct WaterfallStage {
     /// What is counted: reports up to the translator's exit, then frames and operations, then answers in memory.
     pub unit: &'static str,
     pub count: u64,
-    /// Per second; `null` = not known yet.
+    /// Per second; `null` = still unknown.
     pub rate: Option<f64>,
-    /// Those that wait in this stage.
+    /// How many are waiting in this stage.
     pub waiting: u64,
-    /// What ended here, the most first.
+    /// What ended here, the largest count first.
     pub losses: Vec<StageLoss>,
     /// How `count` was estimated; `null` = it was counted.
     pub estimated_by: Option<String>,
@@ -36,14 +36,14 @@ pub struct StageLoss {
     pub rate: Option<f64>,
     /// The reason in words.
     pub meaning: String,
-    /// Whether it is gone; otherwise something newer replaced it, or it came twice.
+    /// Whether it is really lost; otherwise something newer replaced it, or it came twice.
     pub lost: bool,
-    /// Whether `count` is an estimate, of which `meaning` says how it was made.
+    /// Whether `count` is an estimate; `meaning` says how it was made.
     pub estimated: bool,
 }
 
-/// The stages in the order in which reports pass them, up to what can be asked for; those of which nothing is known are
-/// left out.
+/// The stages in the order in which reports pass them, up to what can be queried. Stages about which nothing is known
+/// are left out.
 pub fn waterfall_stages(nodes: &[WaterfallNode], stores: &[StoreRow], rates: &Rates) -> Vec<WaterfallStage> {
     let links = link_losses(nodes);
     let link_loss = |name: &str| {
@@ -86,7 +86,7 @@ pub fn waterfall_stages(nodes: &[WaterfallNode], stores: &[StoreRow], rates: &Ra
         });
         let (emitted, rate) = translators.total_of(&translator::EMITTED).unwrap_or_default();
         let mut lost = translators.losses(Unit::Reports, &[CounterStep::Lost]);
-        // The sum of the causes.
+        // Left out because it is the sum of the causes.
         lost.retain(|loss| loss.name != translator::LOST.name);
         stages.push(stage("emitted", "made into operations", emitted, rate, lost));
     }
@@ -124,7 +124,7 @@ pub fn waterfall_stages(nodes: &[WaterfallNode], stores: &[StoreRow], rates: &Ra
     stages
 }
 
-/// The counters of all nodes of a stage, added up.
+/// The counters of all nodes of a stage, summed.
 struct StageCounters<'a> {
     by_name: BTreeMap<&'a str, SummedCounter>,
 }
@@ -132,7 +132,7 @@ struct StageCounters<'a> {
 struct SummedCounter {
     count: u64,
     rate: Option<f64>,
-    /// What it counts, if it is neither unknown nor a part of another counter.
+    /// What it counts; `None` if unknown, or if it is a part of another counter.
     whole: Option<(CounterStep, Unit, &'static str)>,
     /// Whether it counts what came before.
     is_repeat: bool,
@@ -180,7 +180,7 @@ impl<'a> StageCounters<'a> {
         })
     }
 
-    /// What ended at these steps, the most first.
+    /// What ended at these steps, the largest count first.
     fn losses(&self, unit: Unit, steps: &[CounterStep]) -> Vec<StageLoss> {
         let loss = |(name, summed): (&&str, &SummedCounter)| {
             let (step, of_unit, meaning) = summed.whole?;
@@ -247,7 +247,7 @@ mod tests {
             ("executed", 170, 0, 0),
         ];
         assert_eq!(counted, expected);
-        // What comes to a stage is what goes on, what ended and what waits.
+        // What reaches a stage goes on, ends or waits.
         for two in stages[..4].windows(2) {
             let ended: u64 = two[0].losses.iter().map(|loss| loss.count).sum();
             assert_eq!(two[0].count, two[1].count + ended + two[0].waiting, "{}", two[0].name);

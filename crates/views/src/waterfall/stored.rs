@@ -1,18 +1,18 @@
-//! The end of the waterfall: what was stored, and what of it can still be asked for.
+//! The end of the waterfall: what was stored, and how much of it can still be queried.
 //!
-//! Operations overwrite each other, so memory holds fewer answers than operations: copies of a key, newer reports of it
-//! and increments of one counter are one answer. Nothing counts what later keys overwrote: that comes from how full the
-//! stores are.
+//! Operations overwrite each other, so memory holds fewer answers than operations: copies of a key, its newer reports,
+//! and increments of one counter are one answer. Nothing counts what later keys overwrote: that is estimated from how
+//! full the stores are.
 
 use dta_proto::store::StoreKind;
 
 use super::stages::{StageLoss, WaterfallStage};
 use crate::stores::StoreRow;
 
-/// The unit of what can be asked for: a key, a batch of a list, a column of a sketch.
+/// The unit of what can be queried: a key, a batch of a list, a column of a sketch.
 const ANSWERS: &str = "answers";
 
-/// What one store was given, and what of it is gone.
+/// What one store was given, and how much of it is gone.
 struct StoreContent {
     stored: u64,
     overwritten: u64,
@@ -34,7 +34,7 @@ impl StoreContent {
                     ),
                 }
             }
-            // Keys that share counters are counted too high, and earlier epochs of a sketch ended as they were to.
+            // Counts of keys that share counters are too high, but none is gone; earlier epochs of a sketch ended as planned.
             StoreKind::KeyIncrement { .. } | StoreKind::SketchMerge { .. } => {
                 Self { stored: store.used, overwritten: 0, meaning: String::new() }
             }
@@ -52,7 +52,7 @@ impl StoreContent {
     }
 }
 
-/// What stores were given and, last, what can be asked for now; nothing without stores.
+/// What stores were given and, last, what can be queried now; empty without stores.
 pub(crate) fn stored_stages(stores: &[StoreRow]) -> Vec<WaterfallStage> {
     if stores.is_empty() {
         return Vec::new();

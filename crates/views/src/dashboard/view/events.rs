@@ -16,7 +16,7 @@ use crate::int::event::IntEvent;
 const DETAILS: u16 = 5;
 /// Least lines of the list above it.
 const LEAST: u16 = 5;
-/// From this width on, events have their day.
+/// From this width on, events are shown with their day.
 const DATED: usize = 100;
 /// Least characters for the subject of an event.
 const LEAST_ABOUT: usize = 12;
@@ -80,7 +80,7 @@ pub(super) fn draw_events(
     }
 }
 
-/// The subject of an event, and what happened, in `width` characters: if they do not fit, the subject is cut, as the
+/// The subject of an event, and what happened, in `width` characters. If they do not fit, the subject is cut, as the
 /// selected event is shown in full.
 fn event_text(event: &IntEvent, width: usize) -> String {
     let (about, what) = (event.describe_subject(), event.describe_occurrence());
@@ -88,9 +88,9 @@ fn event_text(event: &IntEvent, width: usize) -> String {
     truncate_text(&format!("{}: {what}", truncate_text(&about, room.max(LEAST_ABOUT))), width)
 }
 
-/// The time in UTC, with the day if there is room; or a switch's own number. A blank is behind it.
+/// The time in UTC, with the day if there is room, or a switch's own time; followed by a blank.
 fn event_time(event: &IntEvent, with_day: bool) -> String {
-    // Of 2026-11-22T05:01:02.123Z.
+    // The part of 2026-11-22T05:01:02.123Z to show.
     let part = if with_day { 5..24 } else { 11..23 };
     let columns = part.len();
     let time = match (&event.utc, event.time) {

@@ -55,8 +55,8 @@ pub(super) fn draw_memory(frame: &mut Frame, area: Rect, app: &App, look: &DrawC
             let mut spans = vec![Span::styled(number, style)];
             let old = old.and_then(|o| o.get(row * per_line..)).unwrap_or(part);
             spans.extend(hex_spans(part, old, per_line, look));
-            // A decoded element may need more room than there is next to one line of hex: it goes on next to the
-            // following ones.
+            // A decoded element may need more room than there is next to one line of hex: it continues next to
+            // the following lines.
             let said: String = says.chars().skip(row * room).take(room).collect();
             spans.push(Span::raw(said));
             lines.push(Line::from(spans));
@@ -66,7 +66,7 @@ pub(super) fn draw_memory(frame: &mut Frame, area: Rect, app: &App, look: &DrawC
     (room < 20).then(|| "there is little room for decoded elements: 80 columns have more".into())
 }
 
-/// What a scan for writes has found, and no more than comparing memory can show.
+/// What a scan for writes has found, claiming no more than a comparison of memory can show.
 fn describe_scan(view: &MemoryView, spec: &StoreSpec, look: &DrawContext) -> String {
     let Some(seen) = &view.seen else { return "follows writes: first scan".into() };
     if let Some(change) = view.change {

@@ -1,5 +1,5 @@
-//! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; a smaller one says
-//! what it has no room for.
+//! Draws the dashboard: one module per page. Everything fits in 80x24 and grows with the terminal; on a smaller one,
+//! a note says what has no room.
 
 mod events;
 mod help;
@@ -25,7 +25,7 @@ use super::app::{App, FlowView, Tab};
 
 pub(super) use theme::Theme;
 
-/// Smallest columns and lines on which a page is drawn.
+/// The fewest columns and lines on which a page is drawn.
 const LEAST: (u16, u16) = (40, 10);
 
 /// Columns for the names of all pages.
@@ -137,14 +137,14 @@ fn draw_page(frame: &mut Frame, area: Rect, app: &mut App, look: &DrawContext) -
     }
 }
 
-/// A page without data: what it is doing, or why there is none.
+/// Draws a page without data: what it is doing, or why it has none.
 fn draw_waiting(frame: &mut Frame, area: Rect, app: &App, doing: &str, look: &DrawContext) {
     let text = app.error.as_deref().unwrap_or(doing);
     let lines = words_in_lines(text, usize::from(area.width)).into_iter().map(Line::from);
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).style(look.theme.dim), area);
 }
 
-/// The keys of the page, those of all pages first: a narrow terminal cuts off the end.
+/// The keys of the page, after those of all pages: a narrow terminal cuts off the end.
 fn key_hints(app: &App) -> String {
     if app.help.is_some() {
         return "↑↓ scroll  any other key closes the help".into();
@@ -168,7 +168,7 @@ fn key_hints(app: &App) -> String {
     }
 }
 
-/// Draws lines from `top` on, limited to the existing ones; returns a note on which ones if there are more.
+/// Draws lines from `top` on, limited to those that exist; returns a note on which are shown if there are more.
 fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) -> Option<String> {
     let (all, room) = (lines.len(), usize::from(area.height));
     *top = (*top).min(all.saturating_sub(room));
@@ -178,7 +178,7 @@ fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>, top: &mut usize) 
     (all > room).then(|| format!("lines {} to {last} of {all}: ↑↓", *top + 1))
 }
 
-/// One flow, drawn as a path: opened from the pages of events and of top flows.
+/// Draws one flow as a path: opened from the pages of events and of top flows.
 fn draw_flow(frame: &mut Frame, area: Rect, view: &mut FlowView, look: &DrawContext) -> Option<String> {
     let (_, lines) = view.lines.as_ref()?;
     let lines = lines.iter().enumerate().map(|(n, line)| {

@@ -14,7 +14,7 @@ pub(super) fn draw_query(frame: &mut Frame, area: Rect, app: &App, look: &DrawCo
     let typed = if app.input.is_empty() {
         Line::from("▏STORE KEY [EPOCH], e.g. flows 10.0.0.1:5000->10.0.0.2:5000/udp").style(look.theme.dim)
     } else {
-        // The end is what is being typed.
+        // The end is where the user is typing.
         let room = usize::from(input.width.saturating_sub(3));
         let skip = app.input.chars().count().saturating_sub(room);
         Line::from(format!("{}▏", app.input.chars().skip(skip).collect::<String>()))

@@ -172,7 +172,7 @@ fn file_suffix(file: &str) -> String {
     if file.is_empty() { String::new() } else { format!(", {file}") }
 }
 
-/// Copies of a key, and a better number if there is one, with `word` behind it.
+/// Copies of a key, followed by `word`, and a better number if there is one.
 fn format_copies(info: &StoreInfo, spec: &StoreSpec, word: &str) -> String {
     let Some(copies) = spec.redundancy() else { return "-".into() };
     match info.advised_redundancy {

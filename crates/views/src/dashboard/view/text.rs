@@ -14,17 +14,17 @@ pub(super) fn gauge_bar(share: f64, width: usize) -> String {
     "█".repeat(filled) + &"░".repeat(width - filled)
 }
 
-/// A rate in few characters; below ten with a decimal, so that a small one does not look like zero.
+/// A short rate, with a decimal below ten so that a small one does not look like zero.
 pub(super) fn short_rate(rate: f64) -> String {
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { number::format_short(rate) }
 }
 
-/// A count per second in few characters; empty if unknown.
+/// A short count per second; empty if unknown.
 pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(String::new, |rate| format!("{}/s", short_rate(rate)))
 }
 
-/// At most `width` characters (at least one); a mark shows what is cut off.
+/// At most `width` characters (at least one); a mark shows that something is cut off.
 pub(super) fn truncate_text(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -39,7 +39,7 @@ pub(super) fn wrap_to_width(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.into()] } else { words_in_lines(line, width) }
 }
 
-/// Lines of a paragraph, which would leave out what a terminal obeys, with that escaped.
+/// Escapes control characters in the lines of a paragraph, which would leave them out.
 pub(super) fn escape_hidden_lines(mut lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     for span in lines.iter_mut().flat_map(|line| &mut line.spans) {
         if let Cow::Owned(escaped) = escape_hidden(&span.content) {
@@ -49,7 +49,7 @@ pub(super) fn escape_hidden_lines(mut lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     lines
 }
 
-/// Escapes what a terminal would obey in everything else. The rest of such a line moves to the right.
+/// Escapes control characters everywhere else, moving the rest of the line to the right.
 pub(super) fn escape_hidden_cells(buffer: &mut Buffer) {
     let area = buffer.area;
     for y in area.top()..area.bottom() {

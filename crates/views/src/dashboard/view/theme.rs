@@ -32,7 +32,7 @@ impl Theme {
         bar: Style::new().fg(Color::Cyan),
     };
 
-    /// Without: only bold, faint and reversed text.
+    /// Without colours: only bold, faint and reversed text.
     pub(in crate::dashboard) const MONOCHROME: Theme = Theme {
         header: Self::BOLD,
         selected: Style::new().add_modifier(Modifier::REVERSED),

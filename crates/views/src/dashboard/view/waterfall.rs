@@ -14,14 +14,14 @@ use crate::stores::StoreRow;
 use crate::waterfall::{self, LinkLoss, WaterfallRow};
 use dta_cli::number::format_duration;
 
-/// From this width on there are rates and bars.
+/// From this width on, rates and bars are shown.
 const WIDE: usize = 72;
 const VALUE: usize = 13;
 const SHARE: usize = 9;
 const RATE: usize = 11;
 const BAR: usize = 6;
 
-/// Translators hand in their counters every second. From this age on, in seconds, a node counts as silent.
+/// Translators report their counters every second. From this age on, in seconds, a node counts as silent.
 const SILENT: f64 = 10.0;
 
 pub(super) fn draw_waterfall(
@@ -156,7 +156,7 @@ impl Columns {
         lines
     }
 
-    /// What memory holds of all that was written into it.
+    /// What memory holds out of everything written into it.
     fn memory_lines<'a>(&self, now: &Snapshot, look: &DrawContext) -> Vec<Line<'a>> {
         let stores: Vec<StoreRow> =
             now.stores.iter().filter_map(|info| StoreRow::try_from(info.clone()).ok()).collect();
