@@ -97,7 +97,7 @@ impl Pool {
         })
     }
 
-    /// As [`Pool::new`] with another patience; here a caller also takes back its own idle places for its waiting requests.
+    /// A pool with another patience, where a caller also takes back its own idle places for its waiting requests.
     pub fn with_patience(places: usize, per_caller: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self { places, per_caller, patience, displaces_own: true, inner: Mutex::default() })
     }
@@ -230,7 +230,7 @@ impl Permit {
         self.mark_idle_since(Instant::now(), line);
     }
 
-    /// As [`Permit::mark_idle`], idle since `since`.
+    /// As `mark_idle`, but idle since `since`.
     pub fn mark_idle_since(&self, since: Instant, line: Arc<ConnectionCloser>) {
         let idle = Idle { since, weight: self.weight, line, is_cut: false };
         if let Some(caller) = self.pool.lock_state().callers.get_mut(&self.caller) {
