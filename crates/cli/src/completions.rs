@@ -13,7 +13,7 @@ use clap_complete::Shell;
 /// Flags with the collector's address and credentials: all programs share these names.
 const FLAGS: [&str; 5] = ["--collector", "--ca", "--client-cert", "--client-key", "--tls-domain"];
 
-/// Prints the names of the stores, one a line, in every shell; `flags` is its syntax for the flags found.
+/// A command, for any shell, that prints the stores' names, one a line; `flags` is its syntax for the flags found.
 /// Names appear in the JSON as `"name": "flows"`.
 fn list_stores_command(flags: &str) -> String {
     format!(
@@ -58,7 +58,7 @@ pub(crate) fn completion_script(shell: Shell, command: &mut Command) -> String {
     }
 }
 
-/// The flags with such values, as typed.
+/// The flags with values of these kinds, as typed.
 fn collect_flag_kinds(command: &Command, kinds: &mut BTreeMap<String, CompletionKind>) {
     for arg in command.get_arguments() {
         let kind = match arg.get_value_names().unwrap_or_default() {
@@ -170,7 +170,7 @@ fn extend_zsh_script(script: &str, function: &str) -> String {
         .replacen("autoload -U is-at-least\n\n", &format!("autoload -U is-at-least\n\n{stores}"), 1)
 }
 
-/// A line of an argument, `':store -- The store:_default' \`, which completes stores.
+/// Makes the line of an argument, `':store -- The store:_default' \`, complete stores.
 fn complete_zsh_argument(line: &str, function: &str) -> String {
     let is_store = line.trim_start_matches(['\'', ':']).starts_with("store -- ");
     if is_store { line.replace(":_default'", &format!(":_{function}_stores'")) } else { line.to_owned() }

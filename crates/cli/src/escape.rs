@@ -1,22 +1,22 @@
-//! Characters that a terminal obeys, and does not show.
+//! Characters that a terminal acts on instead of showing them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Whether a terminal would act on it instead of showing it: control characters, and those that turn the direction of
-/// writing, so that text reads as something else.
+/// Whether a terminal would act on it instead of showing it: control characters, and those that change the direction of
+/// text, so that it reads as something else.
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with each hidden character as `\u202e`, which is the same string in JSON. Lines and tabs stay.
+/// The text with each hidden character as `\u202e`, which is the same string in JSON. Line ends and tabs stay.
 pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     escape_unless(text, |character| matches!(character, '\n' | '\t'))
 }
 
-/// As [`escape_hidden`], of a text that has colours of our own.
+/// Like [`escape_hidden`], for text with colours of our own.
 pub fn escape_hidden_but_colours(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return escape_hidden(text);
@@ -49,7 +49,7 @@ fn escape_unless(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Standard error for logs, of which each write is whole lines.
+/// Standard error for logs, which write whole lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EscapedStderr;
 

@@ -4,9 +4,9 @@
 //! - [`status`]: exit statuses and their meaning.
 //! - [`output`]: the flag `-o`; [`table`], [`terminal`], [`number`]: what people see.
 //! - [`counters`]: the shape of counters in JSON.
-//! - [`escape`]: characters that a terminal obeys are shown instead, wherever texts leave a program.
+//! - [`escape`]: shows characters that a terminal would act on, wherever text leaves a program.
 //! - [`service_manager`]: notifications of a daemon to its service manager.
-//! - [`enough_threads`]: whether a daemon can have its threads.
+//! - [`enough_threads`]: whether a daemon can create its threads.
 //! - [`help`]: rules for help texts.
 
 mod completions;
@@ -35,9 +35,9 @@ pub use service_manager::enough_threads;
 pub use static_names::choose_name_sources;
 pub use status::{CommandStatus, Misuse, misuse_error};
 
-/// Prints a line to standard output, with what a terminal would obey [escaped](escape).
+/// Prints a line to standard output, with what a terminal would act on [escaped](escape).
 ///
-/// The system's error, where `println!` would panic: the disk is full, or the reader has gone
+/// Returns the system's error where `println!` would panic: the disk is full, or the reader has gone
 /// ([`ErrorKind::BrokenPipe`]), which [`report_result`] treats as success.
 pub fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", escape::escape_hidden_but_colours(&text.to_string()))
@@ -64,8 +64,8 @@ where
 }
 
 /// The exit status of a program; an error is first printed on standard error. A reader that has gone
-/// (`| head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line, it
-/// needs another message than the system's.
+/// (`| head`) has seen what it wanted, and is not an error. Where it is one, as for a daemon's ready line,
+/// return another error than the system's.
 pub fn report_result(program: &str, result: anyhow::Result<impl Into<ExitCode>>) -> ExitCode {
     match result {
         Ok(code) => code.into(),
@@ -130,7 +130,7 @@ pub fn init_logging(filter: &str, format: LogFormat) {
     // An empty filter would be accepted, and let only errors through.
     let filter = if filter.trim().is_empty() { "info" } else { filter };
     let mut read = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    // It logs each attempt to reach a broker; its errors are logged by those who call it.
+    // The Kafka client logs each attempt to reach a broker; its callers log its errors.
     if !filter.contains(KAFKA) {
         read = read.add_directive(Directive::from_str(&format!("{KAFKA}=off")).expect("a name and a level"));
     }

@@ -103,8 +103,8 @@ fn with_common_parts(command: Command, features: &[&str]) -> Command {
     command.version(leak_text(version_text(features))).after_help(help).max_term_width(WIDEST)
 }
 
-/// Gives each flag with a variable its name: `--soft-port` of dta-collector has DTA_COLLECTOR_SOFT_PORT.
-/// Flags say that they have one by `#[arg(long, env)]`.
+/// Names the environment variable of each flag that has one (`#[arg(long, env)]`): `--soft-port` of
+/// dta-collector has DTA_COLLECTOR_SOFT_PORT.
 fn with_variables(command: Command, prefix: &str) -> Command {
     let command = command.mut_args(|arg| match (arg.get_env(), arg.get_long()) {
         (Some(_), Some(long)) => {
@@ -133,12 +133,12 @@ fn with_names(command: Command, name: &str) -> Command {
     })
 }
 
-/// A text that lives as long as the program, because clap accepts names in no other way.
+/// A text that lives as long as the program: clap accepts no other names.
 fn leak_text(text: String) -> &'static str {
     text.leak()
 }
 
-/// Version and commit: two programs with both in common are compatible.
+/// Version and commit: two programs with the same version and commit are compatible.
 pub fn build_version() -> String {
     let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
     format!("{} (commit {commit})", env!("CARGO_PKG_VERSION"))
@@ -176,8 +176,8 @@ pub fn run<P: Parser, S: Into<ExitCode>>(
     }
 }
 
-/// Puts long flags of subcommands that stand before the subcommand behind it: `dta-collector --collector HOST:PORT stores`
-/// is what people type, too.
+/// Moves a subcommand's long flags behind it if they come first: people also type
+/// `dta-collector --collector HOST:PORT stores`.
 fn move_flags_behind_subcommand(command: &Command, args: Vec<OsString>) -> Vec<OsString> {
     let find = |command: &Command, name: &str| {
         command

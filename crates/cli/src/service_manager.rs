@@ -22,8 +22,8 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The one that started this process, by its environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and
-    /// `WATCHDOG_PID`. If it cannot be reached, logs why, and there is none.
+    /// The manager that started this process, from its environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and
+    /// `WATCHDOG_PID`. If it cannot be reached, logs why and acts as if there were none.
     pub fn of_this_process() -> ServiceManager {
         let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
             return ServiceManager::default();

@@ -16,8 +16,8 @@ pub fn choose_name_sources() {
             // nss.h of glibc.
             fn __nss_configure_lookup(database: *const c_char, sources: *const c_char) -> c_int;
         }
-        // SAFETY: both strings end in a zero and live for ever; glibc copies what it keeps. There is no other thread yet that looks
-        // up a name meanwhile. Should it fail, for want of memory, the file counts as before.
+        // SAFETY: both strings end in a zero byte and live forever; glibc copies what it keeps. No other thread can be looking up
+        // a name yet. If it fails, for lack of memory, the file stays in effect.
         unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
     }
 }

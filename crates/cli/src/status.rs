@@ -40,8 +40,8 @@ impl CommandStatus {
     }
 }
 
-/// A wrong command line or configuration that the parser of arguments cannot see. Programs end with
-/// [`CommandStatus::Misuse`] because of it.
+/// A wrong command line or configuration that the argument parser cannot detect. Programs then end with
+/// [`CommandStatus::Misuse`].
 #[derive(Debug)]
 pub struct Misuse(anyhow::Error);
 
@@ -57,7 +57,7 @@ impl std::error::Error for Misuse {
     }
 }
 
-/// Says of an error that the command line or the configuration is wrong.
+/// Marks an error as one of the command line or the configuration.
 pub fn misuse_error(error: impl Into<anyhow::Error>) -> anyhow::Error {
     Misuse(error.into()).into()
 }

@@ -31,7 +31,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// What names from elsewhere have in them must neither turn the direction of a row nor colour it.
+/// Names from elsewhere must neither change the direction of a row nor colour it.
 fn escape_cell(text: impl Into<String>) -> String {
     let text = text.into();
     match escape_hidden(&text) {

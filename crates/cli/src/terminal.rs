@@ -32,8 +32,8 @@ pub fn clear_screen() -> io::Result<bool> {
     Ok(has_screen)
 }
 
-/// A text for standard error, with what a terminal would obey escaped: on a terminal, wrapped between words, where the
-/// terminal would break inside them.
+/// A text for standard error, with what a terminal would act on escaped. On a terminal it is wrapped between words; the
+/// terminal itself would break inside them.
 pub fn for_stderr(text: &str) -> String {
     let text = &escape_hidden(text);
     let stderr = io::stderr();

@@ -122,7 +122,7 @@ fn compare_tables(old: &Map<String, Json>, new: &Map<String, Json>, under: &str,
     }
 }
 
-/// Most keys of a table that are left out, one by one, to find the one that a message without a value is about.
+/// At most this many keys are left out, one at a time, to find the one that a message without a value is about.
 const MOST_TRIED: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl ConfigError {
         ConfigError { key: key.into(), reason: reason.into(), place: None }
     }
 
-    /// A value that cannot be used, as it is shown, and what it may be.
+    /// An error about a value that cannot be used: the value as shown, and what it must be.
     pub fn invalid_value(
         key: impl Into<String>,
         value: impl fmt::Display,
@@ -272,7 +272,7 @@ pub fn read(path: &Path, what: &'static str) -> Result<String, FileError> {
     file::read_text(path).map_err(|source| FileError::Read { what, path: path.to_owned(), source })
 }
 
-/// Reads a text, which came from `path`. Returns its contents and their positions.
+/// Parses a text that came from `path`. Returns its contents and the positions of its keys.
 pub fn parse_config<T: DeserializeOwned>(text: &str, path: &Path) -> Result<(T, KeyPositions), FileError> {
     parse_text(text, path).map_err(|wrong| FileError::Parse { path: path.to_owned(), wrong })
 }
@@ -310,7 +310,7 @@ impl LineEnds {
         self.0.partition_point(|end| *end < at) + 1
     }
 
-    /// The shortest text, in lines, for which the parser gives `message`: some errors have no position.
+    /// How many lines it takes until the parser gives `message`: some errors have no position.
     fn first_failing_line(&self, text: &str, message: &str) -> Option<usize> {
         let says = |count: usize| {
             let until = self.0.get(count - 1).map_or(text.len(), |end| end + 1);
@@ -396,7 +396,7 @@ fn explain_parse_error<T: DeserializeOwned>(
 }
 
 /// Which key of a table `message` is about. For some tables the parser reports only the table, because it must read all of
-/// it first (a store for its `kind`, a switch for its `type`); its message has the name of a key or a value.
+/// it first (a store for its `kind`, a switch for its `type`); its message contains the name of a key or a value.
 fn find_culprit_key<T: DeserializeOwned>(text: &str, table: &str, message: &str) -> Option<String> {
     let mut whole: Table = toml::from_str(text).ok()?;
     let keys = table_at_path(&mut whole, table)?.clone();
@@ -426,7 +426,7 @@ fn find_culprit_key<T: DeserializeOwned>(text: &str, table: &str, message: &str)
     culprit.map(|key| format!("{table}.{key}"))
 }
 
-/// Whether a message of the parser has this value, as serde writes values.
+/// Whether a message of the parser contains this value, as serde writes values.
 fn is_mentioned(message: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => {

@@ -5,13 +5,13 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Largest configuration in bytes. A file of many thousand stores has a tenth of it.
+/// Largest configuration in bytes. A file with many thousands of stores takes a tenth of it.
 pub const LARGEST_TEXT: u64 = 16 << 20;
 
-/// Reads a configuration.
+/// Reads a configuration, from a regular file only: a device or a pipe may never end, or never start.
 ///
-/// # Errors The system's error; also for anything but a regular file (a device, a pipe, a folder), which may
-/// never end or never start, for a file of more than [`LARGEST_TEXT`] bytes, and for one that is no UTF-8.
+/// # Errors
+/// The system's error; or it is not a regular file, has more than [`LARGEST_TEXT`] bytes, or is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let file = open(path, |about| about.is_file())?;
     let mut text = String::new();

@@ -81,7 +81,7 @@ fn first_address(host: &str, addresses: impl Iterator<Item = SocketAddr>) -> Res
     of_v4.or(all.first()).copied().ok_or_else(|| format!("the host {host:?} has no address"))
 }
 
-/// For `#[serde(deserialize_with = "…")]`: the same from a text in a file.
+/// For `#[serde(deserialize_with = "…")]`: the same from a string in a file.
 pub mod serde {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! HTTP to databases and object storage: how all clients are set up, with the certificate authorities that a file names,
-//! and where their secrets are.
+//! HTTP to databases and object storage: the set-up that all clients share, certificate authorities from a file, and
+//! secrets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::AgentScope;
 
-/// The configuration of a client but for its time limits. It follows no redirect, uses no proxy, and takes every status
-/// for an answer. `ca` is a file of certificate authorities (PEM); without it, those that browsers trust count.
+/// A client's configuration, except for its time limits. It follows no redirects, uses no proxy, and accepts every
+/// status as an answer. `ca` is a file of certificate authorities (PEM); without it, those that browsers trust are used.
 ///
 /// # Errors
 /// Why the file cannot be used, without its path.
@@ -67,7 +67,7 @@ impl SentSecrets {
         Self(all)
     }
 
-    /// Writes `*` over all secrets in an answer. Its length stays, so that it can still be decoded.
+    /// Writes `*` over all secrets in an answer. Its length stays the same, so that it can still be decoded.
     pub fn strike_out(&self, answer: &mut [u8]) {
         for secret in self.0.iter().map(String::as_bytes) {
             let mut at = 0;
@@ -79,7 +79,7 @@ impl SentSecrets {
         }
     }
 
-    /// The same of a text.
+    /// The same for text.
     pub fn strike_out_text(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         self.strike_out(&mut bytes);

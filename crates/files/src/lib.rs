@@ -1,12 +1,12 @@
 //! What programs read from files and keep in them, without command line parsing.
 //!
-//! - [`config_table!`](crate::config_table): tables of a configuration; [`config_file`]: what is wrong in one, and
-//!   where.
-//! - [`host`]: addresses and names of hosts in it.
-//! - [`mod@file`]: files that people name.
-//! - [`own_file`]: files that a daemon keeps; [`lock`]: those that it locks; [`owned_folder`]: folders that it alone writes to; [`state_directory`]: where they are.
+//! - [`config_table!`](crate::config_table): tables of a configuration; [`config_file`]: configuration files, and where
+//!   their errors are.
+//! - [`host`]: addresses and host names in a configuration.
+//! - [`mod@file`]: files named by a user.
+//! - [`own_file`]: a daemon's own files; [`lock`]: files that it locks; [`owned_folder`]: folders that only it writes to; [`state_directory`]: where they are.
 //! - `http` (feature `http`): how HTTP clients are set up.
-//! - [`moment`]: moments; [`span`]: lengths of time; [`size`]: sizes.
+//! - [`moment`]: points in time; [`span`]: lengths of time; [`size`]: sizes in bytes.
 
 pub mod config_file;
 pub mod file;
@@ -24,8 +24,8 @@ mod table;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The folder for what `name` keeps: in the state folder of the systemd unit if there is one, else `/var/lib/dta` for
-/// root, else the user's folder of state.
+/// The folder where `name` keeps its state: in the systemd unit's state directory if there is one, else in
+/// `/var/lib/dta` for root, else in the user's state directory.
 pub fn state_directory(name: &str) -> PathBuf {
     let folder = match std::env::var_os("STATE_DIRECTORY") {
         // Several are separated by colons.
@@ -44,6 +44,6 @@ pub fn state_directory(name: &str) -> PathBuf {
 }
 
 fn is_root() -> bool {
-    // The owner of this process's own folder in /proc is who it runs as.
+    // A process's own folder in /proc belongs to the user it runs as.
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

@@ -1,4 +1,4 @@
-//! Moments: milliseconds since 1970, and as people write them.
+//! Points in time: as milliseconds since 1970, and as people write them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp, ToSpan, Zoned};
 
-/// A system time; what lies before 1970 is 0.
+/// Milliseconds since 1970; 0 for anything earlier.
 pub fn from_system_time(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -21,13 +21,13 @@ pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// A moment in UTC, as [`parse_moment`] takes it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its number.
+/// A moment in UTC as [`parse_moment`] reads it: `2026-11-24T14:00:00.250Z`. Beyond the year 9999, its bare number.
 pub fn format_utc(at: u64) -> String {
     let moment = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     moment.map_or_else(|| at.to_string(), |moment| format!("{moment:.3}"))
 }
 
-/// Digits that a number of seconds since 1970 has at least: fewer would be a moment before 1973, or a year.
+/// A number of seconds since 1970 has at least this many digits: fewer would be a moment before 1973, or a year.
 const SECONDS_DIGITS: usize = 9;
 
 /// Reads a moment: `2026-11-24T14:00` in this machine's time zone, the same with an offset or `Z`, the last `14:00`, a time

@@ -14,9 +14,9 @@ use rustix::io::Errno;
 /// Opens `path` with `options`; only the owner can read a new file.
 ///
 /// # Errors
-/// It is not a regular file (nor a symbolic link), or the system refuses.
+/// It is not a regular file (a symbolic link is refused, too), or the system refuses.
 pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Without waiting, whatever it is; for a regular file that makes no difference.
+    // Never wait, whatever it is; for a regular file that makes no difference.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| match Errno::from_io_error(&error) {

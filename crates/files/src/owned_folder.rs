@@ -1,7 +1,7 @@
-//! Folders and files that a daemon writes to: one process at a time, and only ever of one owner.
+//! Folders and files that a daemon writes to: one process at a time, and only ever for one owner.
 //!
-//! The file `lock` in the folder, or the one beside the file with `.lock` behind its name, is locked while the owner runs,
-//! and says who that is. Two daemons with one folder would take each other's contents for their own.
+//! The file `lock` in the folder (for a file, its path plus `.lock`) is locked while the owner runs, and names the owner.
+//! Two daemons that share a folder would take each other's contents for their own.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -25,7 +25,7 @@ pub struct OwnedFolder<'a> {
     pub kind: &'static str,
     /// The daemon, such as `collector east`.
     pub owner: &'a str,
-    /// What to do where it cannot be used, such as `give this one another (--memory)`.
+    /// What to do if it cannot be used, such as `give this one another (--memory)`.
     pub advice: &'static str,
 }
 
@@ -42,7 +42,7 @@ pub enum FolderError {
     },
     #[error("{owner} uses the {kind} {}; stop it, or {advice}", path.display())]
     InUse { owner: String, kind: &'static str, path: PathBuf, advice: &'static str },
-    /// Its contents are another's.
+    /// Its contents belong to another owner.
     #[error(
         "the {kind} {} belongs to {owner}, and this is {asks}; {advice}, or remove {} to take its contents over",
         path.display(), lock.display()
@@ -58,7 +58,7 @@ pub enum FolderError {
 }
 
 impl OwnedFolder<'_> {
-    /// Makes the folder if it is not there, locks it, and marks it with its owner if it has no mark yet.
+    /// Creates the folder if necessary, locks it, and marks it with its owner if it has no mark yet.
     ///
     /// # Errors
     /// Another process has it locked; it has another owner's mark; the system refuses.
@@ -66,7 +66,7 @@ impl OwnedFolder<'_> {
         self.lock_through(self.path, self.path.join(FILE), 0o750)
     }
 
-    /// As [`OwnedFolder::lock`], where `path` is a single file, which need not exist: the folders of others may have files
+    /// Like [`OwnedFolder::lock`], for a `path` that is a single file, which need not exist: other owners' files may lie
     /// beside it.
     pub fn lock_file(&self) -> Result<Lock, FolderError> {
         let mut lock = self.path.as_os_str().to_owned();
@@ -92,7 +92,7 @@ impl OwnedFolder<'_> {
             let owner = if mark.is_empty() { "another process".to_owned() } else { mark };
             return Err(FolderError::InUse { owner, kind, path, advice });
         };
-        // Only who has the lock writes a mark, so it cannot change any more.
+        // Only the holder of the lock writes a mark, so it cannot change any more.
         let mut file = held.locked_file();
         let mark = read_mark(file).map_err(failed("read the lock of"))?;
         if mark.is_empty() {
@@ -112,7 +112,7 @@ fn read_mark(mut file: &File) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_MARK).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    // For people, whoever wrote it.
+    // It is shown to people, and anyone may have written it.
     Ok(text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect())
 }
 

@@ -1,6 +1,6 @@
-//! Tables of configurations: each key once, with its type, its default and the numbers that it may be.
+//! Tables of configurations: each key is declared once, with its type, its default and the range of its numbers.
 
-/// Declares a table of a configuration. A key that is not in the file has its default; a key that is not here is refused.
+/// Declares a table of a configuration. A key missing from the file has its default; an unknown key is refused.
 ///
 /// ```
 /// dta_files::config_table! {
@@ -31,7 +31,7 @@ macro_rules! config_table {
         }
 
         impl $Table {
-            /// The numbers that have bounds: their keys, and what they may be.
+            /// The numbers with a range: key, value and range.
             #[allow(dead_code)]
             $vis fn bounded_numbers(&self) -> Vec<(&'static str, u64, ::core::ops::RangeInclusive<u64>)> {
                 vec![$($((stringify!($key), self.$key as u64, $range),)?)+]
