@@ -119,7 +119,7 @@ fn batch_for(load: &Load) -> PacketBatch {
     PacketBatch::with_packet_capacity(BATCH, longest + 28)
 }
 
-/// Bytes in a local receiver's queue from which on sending pauses: half of Linux's default.
+/// Sending pauses while a local receiver's queue holds more bytes than this: half of Linux's default.
 const BACKLOG: u64 = 100 << 10;
 /// A receiver that takes nothing for this long is no longer waited for.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);

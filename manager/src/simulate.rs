@@ -13,9 +13,9 @@ pub struct ClusterShape {
     pub collectors: usize,
     pub events: usize,
     pub copies: usize,
-    /// Zones that collectors are in, in turn.
+    /// Collectors are assigned to this many zones in turn.
     pub zones: usize,
-    /// Free memory of a collector, one of these by chance.
+    /// Each collector has one of these amounts of free memory, chosen at random.
     pub memory: Vec<u64>,
     pub seed: u64,
 }
@@ -27,13 +27,13 @@ pub struct Simulated {
     pub joins: usize,
     /// Collectors that were drained, then taken away.
     pub leaves: usize,
-    /// Collectors that went without notice.
+    /// Collectors that died without notice.
     pub deaths: usize,
     /// Copies of buckets that moved because of an event.
     pub moved: Beside<usize>,
     /// The same at the worst event.
     pub most_moved: Beside<usize>,
-    /// Load of the collector with the highest, relative to its share by weight: mean over all placements.
+    /// The highest load of any collector, relative to its share by weight: mean over all placements.
     pub load: Beside<f64>,
     /// The same at the worst placement.
     pub worst_load: Beside<f64>,
@@ -41,7 +41,7 @@ pub struct Simulated {
     pub together: usize,
 }
 
-/// A figure beside the best that any placement could have.
+/// A figure, and the best that any placement could reach.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Beside<T> {
     pub was: T,
@@ -92,7 +92,7 @@ pub fn run(shape: &ClusterShape) -> Simulated {
             was: after.moved_since(&placement),
             ideal: fewest_moves(&placement, &members, shape.copies),
         };
-        // Who was drained goes once it has nothing.
+        // A drained collector leaves once it holds nothing.
         members.retain(|member| !member.drained);
         placement = after;
         result.moved.was += moved.was;
@@ -112,7 +112,7 @@ pub fn run(shape: &ClusterShape) -> Simulated {
     result
 }
 
-/// The load of the collector with the highest, relative to its share by weight.
+/// The highest load of any collector, relative to its share by weight.
 fn load(placement: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> Beside<f64> {
     let copies = copies.min(members.len());
     let all: u64 = members.iter().map(|member| member.weight).sum();
@@ -123,7 +123,7 @@ fn load(placement: &ClusterPlacement, members: &[PlacementMember], copies: usize
     };
     let relative = |held: usize, member: &PlacementMember| held as f64 / share(member);
     let was = members.iter().map(|member| relative(held(member), member)).fold(0.0, f64::max);
-    // The highest load is lowest if each part goes to whom it loads least (D'Hondt).
+    // The highest load is lowest if each part goes to the collector that it loads least (D'Hondt).
     let mut best = vec![0; members.len()];
     for _ in 0..parts {
         let with_one_more = |n: &usize| relative(best[*n] + 1, &members[*n]);

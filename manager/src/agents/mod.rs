@@ -17,7 +17,7 @@ use serde::Serialize;
 
 pub use file::{AgentEntry, AgentsFile};
 
-/// A change; what is left out stays as each agent has it.
+/// A change of settings; `None` keeps each agent's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceChange {
     /// Points for all agents, after their own in the file; `None` = each keeps its current ones.

@@ -114,7 +114,7 @@ impl Bench {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Checks that a name of these is wanted; `with` is the flag that chose them.
+    /// Checks that one of these names is selected; `with` is the flag that chose them.
     fn check_selection<'a>(
         &self,
         with: &str,

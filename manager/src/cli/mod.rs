@@ -72,7 +72,7 @@ const FEATURES: &[&str] = if cfg!(feature = "verbs") { &["verbs"] } else { &[] }
 
 /// Runs the program and returns its exit status, see [`dta_cli::status`].
 pub fn main() -> ExitCode {
-    // Collector and translator run as separate processes of this program, which carries both: it starts itself again.
+    // Collector and translator are separate processes of this program, which contains both and starts itself again.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let role = arguments.get(1).and_then(|first| first.to_str()).map(str::to_owned);
     if let (Some(folder::ROLE), Some(path)) = (role.as_deref(), arguments.get(2)) {

@@ -118,11 +118,11 @@ pub(super) struct RunTestbed {
     keep: bool,
 }
 
-/// Epochs that turn until the benchmarks of `--bench` are over.
+/// How many epochs turn until the benchmarks of `--bench` are over.
 const GLANCED_EPOCHS: u32 = 3;
 const SIGNALS: &str = "cannot wait for signals";
 
-/// The number of something so far; the total comes with the first one.
+/// A bar that counts something; its total becomes known with the first one.
 fn named_progress_bar(what: &'static str) -> ProgressBar {
     let bar = super::replay::progress_bar(0);
     bar.set_message(what);
@@ -205,7 +205,7 @@ impl RunTestbed {
         Ok(CommandStatus::from_check(is_good).into())
     }
 
-    /// The epochs of `--epochs`; with `--bench`, those that pass anyhow.
+    /// The epochs of `--epochs`; with `--bench`, those that pass anyway.
     fn epoch_turns(&self) -> Option<Turns> {
         let glanced = Turns { count: GLANCED_EPOCHS, spread: false };
         let spread = self.epochs.map(|count| Turns { count, spread: true });
@@ -404,8 +404,7 @@ impl RunTestbed {
     }
 }
 
-/// A runtime that keeps working while a thread waits for the end of another machine: the tunnels to it must end,
-/// too.
+/// A runtime that keeps working while a thread waits for another machine to end: the tunnels to it must end, too.
 fn build_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }

@@ -66,7 +66,7 @@ fn runs_of_reports() -> Finding {
     check_datagram_runs("runs of reports", |any| UdpConfig::for_reports(any, false), "report")
 }
 
-/// Whether many RoCEv2 frames do, which takes a kernel that numbers them from 0, too.
+/// Whether many RoCEv2 frames do, which also takes a kernel that numbers them from 0.
 fn runs_of_frames() -> Finding {
     let text = match dta_link::udp::numbers_from_zero() {
         Ok(true) => return check_datagram_runs(RUNS_OF_FRAMES, UdpConfig::roce_in_runs, "RoCEv2 frame"),

@@ -24,7 +24,7 @@ pub enum Level {
     Ok,
     /// Works, but something is slower or unavailable.
     Note,
-    /// The embedded testbed cannot run like this; for a session: a likely cause why nothing lands.
+    /// The embedded testbed cannot run like this; for a session, a likely reason why nothing lands.
     Problem,
 }
 

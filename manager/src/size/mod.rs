@@ -57,14 +57,14 @@ pub struct StoreSize {
     pub memory_bytes: u64,
     /// The same for a million keys; of a list store, for a million entries.
     pub memory_bytes_per_million: u64,
-    /// Pages of 2 MiB that it takes of the pool, in anonymous memory.
+    /// Pages of 2 MiB that it takes from the pool, in anonymous memory.
     pub huge_pages: u64,
     /// Share of the keys that are found with N = 1 to 4 in as many slots (key-write, postcarding), or whose count is exact
     /// (key-increment; sketch-merge with 1 to 4 rows).
     pub survival: Option<[f64; 4]>,
-    /// The N with the best of these; a sketch has no N.
+    /// The N with the best survival; a sketch has no N.
     pub advised_redundancy: Option<u8>,
-    /// Bytes of the history of a day, as far as measured.
+    /// Bytes of history per day, as far as measured.
     pub history_bytes_per_day: Option<u64>,
     /// Frames that the translator sends for a report.
     pub frames_per_report: f64,
@@ -80,7 +80,7 @@ impl StoreSize {
         sketch_epoch: Duration,
         traffic: &SizingTraffic,
     ) -> anyhow::Result<StoreSize> {
-        // Its shape first: the number of entries of a batch divides.
+        // The shape is checked first: sizes are divided by a batch's number of entries.
         shape.validate()?;
         let store = large_enough(shape, sketch_epoch, traffic)?;
         store.validate()?;
@@ -134,7 +134,7 @@ fn large_enough(
             let (least, _) = slots_for(flows / f64::from(*rows), *rows..=*rows)?;
             *columns = u32::try_from(least).unwrap_or(u32::MAX);
             let kept = traffic.retention.as_secs_f64() / sketch_epoch.as_secs_f64();
-            // Besides the one that is being merged.
+            // One more for the epoch that is being merged.
             *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         }
         kind => {
@@ -147,7 +147,7 @@ fn large_enough(
     Ok(store)
 }
 
-/// Frames per report. A path is taken to be reported hop by hop, and a column by all of its reporters. A batch leaves
+/// Frames per report. Assumes that a path is reported hop by hop, and a column by all of its reporters. A batch leaves
 /// when it is full, or with what came within the translator's flush time.
 fn frames_per_report(store: &StoreSpec, reports: u64) -> f64 {
     let most = f64::from(store.reports_per_element());

@@ -1,5 +1,5 @@
-//! How many reports per second can be taken: arithmetic from parts that were measured one by one. What runs side by
-//! side is taken to disturb nothing else, and N cores to do N times the work of one.
+//! How many reports per second can be taken: arithmetic from parts that were measured one by one. Assumes that parts
+//! running side by side do not disturb one another, and that N cores do N times the work of one.
 
 use std::net::Ipv4Addr;
 
@@ -19,7 +19,7 @@ const ETHERNET: usize = ethernet::HEADER_LEN + 4 + 8 + 12;
 /// What one core does per second.
 #[derive(Clone, Debug)]
 pub struct CoreRates {
-    /// Datagrams sent by a socket in runs, or taken, each alone on the wire.
+    /// Datagrams sent or taken by a socket in runs, each alone on the wire.
     pub runs: f64,
     /// Datagrams sent or taken one by one.
     pub reports_plain: f64,
@@ -34,7 +34,7 @@ pub struct CoreRates {
     pub xdp_take: f64,
 }
 
-/// Those of docs/speed.md; of runs and the ring, docs/decisions/speed.md; of AF_XDP, docs/decisions/af-xdp.md: 1.6 and up
+/// From docs/speed.md; runs and the ring from docs/decisions/speed.md; AF_XDP from docs/decisions/af-xdp.md: 1.6 and up
 /// to 2.5 µs.
 impl Default for CoreRates {
     fn default() -> Self {
@@ -68,7 +68,7 @@ impl CoreRates {
         ]
     }
 
-    /// Takes other figures in place of these. Says whether all of them were there.
+    /// Replaces these rates by measured figures. Returns whether there was one for each.
     pub fn take(&mut self, figures: &[Figure]) -> bool {
         self.benchmarks().into_iter().all(|(name, part)| {
             let figure = figures.iter().find(|figure| figure.name == name && figure.value > 0.0);
@@ -115,7 +115,7 @@ dta_proto::named! {
     #[serde(rename_all = "kebab-case")]
     pub enum Bottleneck {
         ReportLink: "report link",
-        /// Taking reports from sockets: what comes from one reporter is one worker's.
+        /// Taking reports from sockets: one worker takes all that come from one reporter.
         Reporters: "reporters",
         Translator: "translator",
         /// The link between translator and collector.
@@ -133,7 +133,7 @@ pub struct Bound {
     pub reports_per_second: f64,
 }
 
-/// How many reports for a store can be taken in a way.
+/// How many reports for a store can be taken along a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     pub way: ReportPath,
@@ -154,7 +154,7 @@ pub fn store_rate(size: &StoreSize, way: ReportPath, parts: &CoreRates, machines
         ReportPath::Udp | ReportPath::Rdma | ReportPath::SwitchRdma => (1.0 / parts.runs, 1.0 / parts.runs),
         ReportPath::Xdp => (1.0 / parts.xdp_send, 1.0 / parts.xdp_take),
     };
-    // Also a report that makes less than a frame is looked at.
+    // A report that makes less than a frame has its cost, too.
     let translator = take_report + frames.max(1.0) / parts.translator + frames * send;
     let collector = frames * (take + 1.0 / parts.nic);
     let link = |bytes: usize| machines.link as f64 / 8.0 / (bytes + ETHERNET) as f64;
@@ -185,8 +185,8 @@ pub fn store_rate(size: &StoreSize, way: ReportPath, parts: &CoreRates, machines
     Rate { way, limit, bounds }
 }
 
-/// The way to choose for `reports` per second: that which needs the fewest collectors, each with a translator of its own,
-/// and of equals the first; and how many.
+/// The path that needs the fewest collectors for `reports` per second, each with its own translator (the first path, if
+/// several are equal); and how many collectors.
 pub fn choose_report_path(rates: &[Rate; ReportPath::ALL.len()], reports: u64) -> (ReportPath, u64) {
     let of = |rate: &Rate| (rate.way, (reports as f64 / rate.limit.reports_per_second).ceil() as u64);
     rates.iter().map(of).fold(of(&rates[0]), |best, other| if other.1 < best.1 { other } else { best })
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// All of them were measured together, too, with the sender, on two cores: the row `wire-cut` of docs/speed.md.
+    /// They were also measured together, with the sender, on two cores: the row `wire-cut` of docs/speed.md.
     #[test]
     fn the_sum_of_the_parts_is_near_what_was_measured_of_the_whole() {
         let (parts, one) = (CoreRates::default(), size(Primitive::KeyWrite, 1));

@@ -106,9 +106,9 @@ fn check_gids(device: &Device) -> Vec<Finding> {
 
 const COUNTERS: &str = "RDMA counters";
 
-/// Counters that indicate a problem: the kernel's name, its meaning, what to do. The first group is of the kernel's
-/// soft-RoCE (`rxe_hw_counters.c`), the second of mlx5 ("Understanding mlx5 Linux Counters", NVIDIA), the last of
-/// every device (`Documentation/ABI/stable/sysfs-class-infiniband` of the kernel).
+/// Counters that indicate a problem: the kernel's name, its meaning, what to do. The first group is soft-RoCE's
+/// (the kernel's `rxe_hw_counters.c`), the second mlx5's ("Understanding mlx5 Linux Counters", NVIDIA), and every
+/// device has the last (the kernel's `Documentation/ABI/stable/sysfs-class-infiniband`).
 const TROUBLE: [(&str, &str, &str); 17] = [
     ("out_of_seq_request", "RC requests after a gap: frames before them were lost", LOST),
     ("send_rnr_err", "WRITEs with immediate that found no posted receive", RNR),
@@ -152,7 +152,7 @@ const TROUBLE: [(&str, &str, &str); 17] = [
 const LOST: &str = "look for lost or reordered frames: dta-collector stats shows lost.translator-nic";
 const RNR: &str = "readers of lists marked `notify` do not keep up; leave `notify` off for lists that are written that fast";
 
-/// The device's counts since it was made, if it has any.
+/// The device's counts since it was created, if it has any.
 fn check_counters(device: &Device) -> Option<Finding> {
     if device.ports.iter().all(|port| port.counters.is_empty()) {
         return Some(Finding::new_note(
@@ -269,7 +269,7 @@ mod tests {
         for file in ["gids/1", "gid_attrs/types/1", "gid_attrs/ndevs/1"] {
             tree.remove(&format!("sys/class/infiniband/rxe0/ports/1/{file}"));
         }
-        // The link-local address that is left is none that collector and translator take.
+        // The link-local address that is left is not one that collector and translator use.
         let link_local = tree.finding_of_check("GIDs");
         assert_eq!(link_local.level, Level::Note);
         assert!(link_local.found.contains("a global IPv6 address"), "{link_local:?}");

@@ -119,7 +119,7 @@ mod tests {
         let mut frames = FrameCounts::default();
         let mut damaged = packet([10, 9, 0, 1], 0x11);
         frames.count_packet(&damaged, true);
-        // Ethernet padding after it does no harm.
+        // Ethernet padding after the packet does no harm.
         let mut padded = damaged.clone();
         padded.extend([0; 6]);
         frames.count_packet(&padded, true);

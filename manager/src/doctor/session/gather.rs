@@ -110,7 +110,7 @@ pub async fn gather_evidence(root: &Path, options: &LookOptions) -> Result<Evide
 }
 
 /// All counters, once each session's translator has reported new ones, or after [`REPORTED_WITHIN`]. With older ones,
-/// frames sent before would seem to be sent in between.
+/// frames sent earlier would seem to have been sent in between.
 async fn fresh_statistics(
     client: &mut RemoteCollector,
     sessions: &ListSessionsResponse,

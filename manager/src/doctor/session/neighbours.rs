@@ -48,7 +48,7 @@ pub(super) enum NextHop {
 }
 
 impl Neighbours {
-    /// Reads `proc/net/arp` and `proc/net/route`. `root` is `/` but in tests.
+    /// Reads `proc/net/arp` and `proc/net/route`. `root` is `/` except in tests.
     pub fn read(root: &Path) -> Self {
         let lines = |file: &str| read_trimmed(root.join("proc/net").join(file)).unwrap_or_default();
         Self {

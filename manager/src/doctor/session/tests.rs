@@ -1,4 +1,4 @@
-//! Each cause, made up in a file tree and in what a collector says; and that what is healthy is called so.
+//! Finds each cause, made up in a file tree and a collector's answers, and finds nothing where all is well.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl Scene {
         find_causes(&self.evidence)
     }
 
-    /// The likeliest cause, which has to be the only one.
+    /// The likeliest cause, which must be the only one.
     fn cause(self) -> Finding {
         let findings = self.findings();
         let problems: Vec<_> = findings.iter().filter(|f| f.level == Level::Problem).collect();
@@ -250,12 +250,12 @@ fn frames_to_an_address_that_is_not_the_gids() {
     scene.send(9, TRANSLATOR, Ipv4Addr::new(10, 9, 0, 7), WRITES, false);
     assert!(scene.cause().found.contains("the GID at index 2, not the collector's"));
 
-    // Another program's, to an address that the device has.
+    // Another program's frames, to an address that the device has.
     let mut scene = Scene::rxe();
     scene.tree.add_gid(2, "0000:0000:0000:0000:0000:ffff:0a09:0007", "RoCE v2");
     scene.send(9, TRANSLATOR, Ipv4Addr::new(10, 9, 0, 7), 0x999, false);
     assert!(scene.findings().iter().all(|f| f.level == Level::Ok));
-    // Frames of others to others are none of ours.
+    // Frames between other hosts are not ours.
     let mut scene = Scene::rxe();
     scene.send(9, Ipv4Addr::new(10, 9, 0, 50), Ipv4Addr::new(10, 9, 0, 60), 0x999, false);
     assert!(scene.findings().iter().all(|f| f.level == Level::Ok));
@@ -299,7 +299,7 @@ fn a_queue_pair_in_error() {
     let mut scene = Scene::rxe();
     scene.evidence.after = nodes("rxe0", 120, &[("queue_pairs.errors", 2)], &TRANSLATED);
     assert!(scene.cause().found.contains("2 queue pairs fell into ERROR in 3 s, 2 in all"));
-    // Long ago, it is worth no more than a word.
+    // An old error is only worth a note.
     let mut scene = Scene::rxe();
     scene.evidence.before = nodes("rxe0", 100, &[("queue_pairs.errors", 2)], &TRANSLATED);
     scene.evidence.after = nodes("rxe0", 120, &[("queue_pairs.errors", 2)], &TRANSLATED);
@@ -437,7 +437,7 @@ fn the_translator_is_at_fault() {
     let mut forbidden = TRANSLATED.to_vec();
     forbidden.push(("link.roce.dropped.unsent-forbidden", 3));
     assert!(scene_with(&forbidden).cause().advice.unwrap().contains("nft"));
-    // A few of many, and no more of them meanwhile, are not why nothing lands.
+    // A few of many, with no new ones, are not the reason why nothing lands.
     forbidden.push(("link.roce.sent", 97));
     let mut scene = scene_with(&forbidden);
     scene.evidence.before = nodes("rxe0", 100, &[], &forbidden);
