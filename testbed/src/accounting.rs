@@ -34,10 +34,10 @@ pub struct LinkAccount {
     pub duplicated: u64,
     /// Frames that it sent late.
     pub reordered: u64,
-    /// Frames of which it flipped a bit.
+    /// Frames in which it flipped a bit.
     pub corrupted: u64,
-    /// Those that the kernel's checksum stops (the receiver must find the others). For whole frames to an RDMA
-    /// device, see `stopped_on_the_wire`.
+    /// Corrupted frames that the kernel's checksum stops (the receiver must find the others). For whole frames to an
+    /// RDMA device, see `stopped_on_the_wire`.
     pub corrupted_stopped: u64,
     /// Frames that the sender's link did not send, by its own count.
     pub unsent: u64,
@@ -112,9 +112,9 @@ pub struct Gaps {
     pub receive_buffer_errors: u64,
     /// Packets that the kernel dropped at `lo` during the run, of all programs: an upper limit too.
     pub loopback_dropped: u64,
-    /// Whether reports may leave in runs, of which the kernel counts each as one.
+    /// Whether reports may leave in runs, each of which the kernel counts as one packet.
     pub reports_in_runs: bool,
-    /// The same of frames and their answers.
+    /// The same for frames and their answers.
     pub frames_in_runs: bool,
     /// Frames to the NIC's port while no process had it open, by the kernel's `NoPorts`.
     pub nic_port_closed: u64,
@@ -122,13 +122,13 @@ pub struct Gaps {
     pub nic_socket: u64,
     /// See [`device_dropped`].
     pub device_dropped: u64,
-    /// Whether frames to the software NIC, and its answers, are raw: a flipped bit in their headers makes them nobody's.
+    /// Whether frames to the software NIC, and its answers, are raw: with a bit flipped in their headers, nobody takes them.
     pub raw_frames: bool,
-    /// Where a device sends the translator's frames: what passed between it and the collector's.
+    /// If a device sends the translator's frames: what passed between it and the collector's device.
     pub wire: Option<WireCounts>,
     /// Frames that the wire dropped and nobody sends again.
     pub lost_on_wire: u64,
-    /// Those that came while a killed collector had no queue pairs.
+    /// Frames that came while a killed collector had no queue pairs.
     pub no_queue_pair: u64,
     /// Reports in the translator's socket when its process was killed.
     pub reports_socket: u64,
@@ -159,16 +159,16 @@ pub fn device_dropped(statistics: &TestbedStatistics, reporters: &ReporterSide, 
     in_datagrams.saturating_sub(reports + reporters.received + taken)
 }
 
-/// Of the raw frames with a flipped bit, to an RDMA device or between software, those that never reached their port: a
-/// flip in the Ethernet, IPv4 or UDP header makes them another host's, another protocol's or invalid. Nobody counts all
-/// of these, so they are the remainder, but at most what the injector damaged, less what the device's port dropped.
+/// Raw frames with a flipped bit, to an RDMA device or between software, that never reached their port: a flip in the
+/// Ethernet, IPv4 or UDP header makes them another host's, another protocol's or invalid. Nobody counts all of these, so
+/// this is the remainder, but at most what the injector damaged less what the device's port dropped.
 fn stopped_on_the_wire(frames: &LinkAccount) -> u64 {
     let left = u64::try_from(frames.unexplained()).unwrap_or(0);
     left.min(frames.corrupted.saturating_sub(frames.device))
 }
 
 /// The kernel counts a run dropped at the receive queue or a closed port as one. So each of `dropped` may stand for
-/// more: the remainder, but no more than runs hold.
+/// more: adds the remainder, but no more than runs hold.
 fn with_rest_of_runs(link: LinkAccount, dropped: u64) -> LinkAccount {
     let left = u64::try_from(link.unexplained()).unwrap_or(0);
     LinkAccount { kernel: link.kernel + left.min(dropped * (RUN_MAX as u64 - 1)), ..link }
@@ -204,7 +204,7 @@ pub(crate) fn unsent_frames(statistics: &TestbedStatistics) -> u64 {
     unsent_packets(&statistics.stage_total(Stage::Translator), translator::ROCE)
 }
 
-/// The four links, from the counters of all nodes and, for what is missing by these, those of `lo`.
+/// The four links, from the counters of all nodes, and from those of `lo` for what is still missing.
 pub fn account_links(
     statistics: &TestbedStatistics,
     reporters: &ReporterSide,
@@ -220,7 +220,7 @@ pub fn account_links(
     })
 }
 
-/// The four links by the counters of all nodes.
+/// The four links, from the counters of all nodes.
 fn count_links(statistics: &TestbedStatistics, reporters: &ReporterSide, gaps: &Gaps) -> [LinkAccount; 4] {
     let (from, to) = (statistics.stage_total(Stage::Translator), statistics.stage_total(Stage::Nic));
     // A socket counts full queues and wrong checksums as one.
@@ -276,7 +276,7 @@ fn count_links(statistics: &TestbedStatistics, reporters: &ReporterSide, gaps: &
     .with_faults(&faults_on(translator::ROCE));
 
     let frames = if let Some(WireCounts { sent, dropped, .. }) = gaps.wire {
-        // What the device was not given is no frame yet, and what it sends again is one more.
+        // What the device was not given is not a frame yet; what it sends again is one more.
         LinkAccount { sent, dropped: dropped[0], unsent: 0, ..frames }
     } else if is_device(&to) || gaps.raw_frames {
         LinkAccount { corrupted_stopped: stopped_on_the_wire(&frames), ..frames }
@@ -338,9 +338,8 @@ const RECORDED: [Counter; 11] = [
 /// Reports that did not reach `translator` although no record says so, and those that it dropped, as pools for the
 /// checks.
 ///
-/// `expected` is how many reports arrived by the records. Reports that were lost with a killed
-/// translator are in the records. The second value is how many reports are missing without any
-/// count.
+/// `expected` is how many reports arrived according to the records, which also show those lost with a killed
+/// translator. The second value is how many reports are missing without any count.
 pub fn loss_pools(
     statistics: &TestbedStatistics,
     links: &[LinkAccount; 4],
@@ -367,7 +366,7 @@ pub fn loss_pools(
     let missing = expected.saturating_sub(here);
     let known = missing.min(links[0].kernel - gaps.reports_dropped + links[0].unsent);
     pools.add(LOST_TO_TRANSLATOR, known);
-    // What a device drops otherwise was damaged by the injector, and is in its ledger.
+    // Anything else that a device drops was damaged by the injector, and is in its ledger.
     let gone = links[2].kernel + links[2].unsent + links[2].killed + gaps.no_queue_pair + gaps.lost_on_wire;
     pools.add_frames(LOST_TO_NIC, gone);
     for (name, found, frames) in statistics.stage_total(Stage::Nic).counters_at_step(CounterStep::Dropped) {
@@ -378,8 +377,8 @@ pub fn loss_pools(
     (pools, missing - known)
 }
 
-/// What can be missing of one primitive because the translator dropped or holds it, or its frames; `writes` is the
-/// transport of writes.
+/// How many reports of a primitive can be missing because the translator dropped or holds them, and whether lost frames
+/// are sent again; `writes` is the transport of writes.
 pub fn primitive_limits(
     statistics: &TestbedStatistics,
     primitive: Primitive,
@@ -427,8 +426,8 @@ pub struct Waterfall {
 
 impl Waterfall {
     /// Sums up what the checks found. `left` are pools that no check needed: their reports are gone all the same, and
-    /// as nothing misses them, a newer report with the same key must have come; the same goes for the `uncounted`,
-    /// which no counter explains.
+    /// since nobody misses them, other reports must have replaced them; the same goes for the `uncounted`, which no
+    /// counter explains.
     pub fn new(sent: u64, ends: &ReportEnds, left: &BTreeMap<String, u64>, uncounted: u64) -> Self {
         let mut all = Self {
             sent,

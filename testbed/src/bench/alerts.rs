@@ -67,7 +67,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(rates)
 }
 
-/// Reads some batches, again from the first after the last; returns how many entries.
+/// Reads some batches, starting over after the last; returns how many entries.
 fn read_step<'a>(
     reader: &mut AppendReader<'a>,
     first: &AppendReader<'a>,

@@ -1,5 +1,5 @@
 //! Queries of one key at a time, over two collectors that share a store and over one collector. The collectors run in
-//! this process and are queried over loopback. Who has which keys is said by a translator's session, or by etcd.
+//! this process and are queried over loopback. A translator's session, or etcd, says which of them has which keys.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, TcpListener};
@@ -33,7 +33,7 @@ const KEYS: u64 = 256;
 const QUESTIONS: usize = 64;
 /// The first bucket of the second collector.
 const SECOND: u8 = 128;
-/// How long a cluster may take to be placed.
+/// How long a cluster may take to place everything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
@@ -83,7 +83,7 @@ fn build_runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
-/// Asks two collectors, the first of which has these buckets, beside the first one alone.
+/// Asks two collectors, the first of which has these buckets, compared with the first one alone.
 fn measure_query_rates(
     scale: &Scale,
     runtime: &Runtime,

@@ -35,7 +35,7 @@ fn flow_from_number(number: u32) -> Flow {
     Flow { src, dst: Ipv4Addr::new(198, 51, 100, 7).into(), sport: 5000, dport: 443, proto: 6 }
 }
 
-/// `expected`: how many records count, of so many.
+/// `expected`: how many of the store's records count.
 fn run(scale: &Scale, question: &FlowQuestion, expected: fn(u64) -> u64) -> anyhow::Result<Rates> {
     pin_to_current_cpu();
     // A third of the memory: 1.7 million records of a gigabyte.
@@ -67,7 +67,7 @@ fn run(scale: &Scale, question: &FlowQuestion, expected: fn(u64) -> u64) -> anyh
     Ok(rates)
 }
 
-/// One list with so many batches, each record of a flow of its own.
+/// One list with this many batches, in which each record has its own flow.
 fn filled_store(ring: u64, batches: u32) -> anyhow::Result<Store> {
     let entry_len = ENTRY_LEN as u8;
     let kind = StoreKind::Append { lists: 1, ring, batch_len: BATCH_LEN, entry_len, notify: false };

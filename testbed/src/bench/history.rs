@@ -1,4 +1,4 @@
-//! What history costs: writing an epoch, what that takes from the NIC and from queries beside it, and asking about a moment.
+//! What history costs: writing an epoch, how much that slows the NIC and queries, and asking about a moment.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -26,7 +26,7 @@ use super::key_write_bench::BATCH;
 use super::query::{self, Queries, key_from_number};
 use super::write_bench::{ELEMENT, WriteBench};
 
-/// Milliseconds of an epoch that is asked about, and of an hour.
+/// Milliseconds of an epoch in the benchmarks of queries, and of an hour.
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 /// Keys of each of these epochs.
@@ -36,8 +36,8 @@ const FRAMES: u64 = 32_768;
 /// Why the calls that are measured cannot fail.
 const WRITABLE: &str = "the folder of temporary files takes an epoch";
 
-/// Writes epochs of a store of which a third is used, without pauses. The floor reads the region, compresses the bytes of its used slots at
-/// zstd's level 1, and has them on disk. Used slots per second of CPU time.
+/// Writes epochs of a store that is a third full, without pauses. The floor reads the region, compresses its used slots at zstd's level 1,
+/// and syncs them to disk. Used slots per second of CPU time.
 pub(super) fn bench_epoch_writes(scale: &Scale) -> anyhow::Result<Rates> {
     pin_to_current_cpu();
     let folder = tempfile::tempdir()?;
@@ -55,7 +55,7 @@ pub(super) fn bench_epoch_writes(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(measure_shares(scale, work, floor))
 }
 
-/// The NIC while another thread writes epochs of other memory, beside the NIC alone.
+/// The NIC while another thread writes epochs of other memory, compared with the NIC alone.
 pub(super) fn bench_nic_during_writes(scale: &Scale) -> anyhow::Result<Rates> {
     let mut bench = WriteBench::new(scale.memory, BATCH)?;
     measure_during_writes(scale, || bench.run(FRAMES))
@@ -84,12 +84,12 @@ fn measure_during_writes(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::
                 let writes = may_write.lock();
                 write_epoch(folder.path(), &store, Duration::MAX)?;
                 drop(writes);
-                // Whoever waits for the lock gets it.
+                // Lets the other thread take the lock.
                 thread::sleep(Duration::from_micros(100));
             }
             anyhow::Ok(())
         });
-        // From the first share of a turn without to its last.
+        // Held from the first call of a turn without writes to its last.
         let held = RefCell::new(None);
         let with = || {
             held.take();
@@ -107,8 +107,8 @@ fn measure_during_writes(scale: &Scale, work: impl FnMut() -> Share) -> anyhow::
     })
 }
 
-/// One key of a table of 24 hours of epochs of a minute, an hour compacted into a file, at random moments. The floor is
-/// the same of a table of one epoch.
+/// Single keys at random moments in a table of 24 hours of one-minute epochs, each hour compacted into a file. The floor
+/// is the same with a table of one epoch.
 pub(super) fn bench_key_lookups(scale: &Scale) -> anyhow::Result<Rates> {
     pin_to_current_cpu();
     let (day, one) = (MinuteEpochTable::new(epoch_range(scale))?, MinuteEpochTable::new(0..1)?);
@@ -120,7 +120,7 @@ pub(super) fn bench_key_lookups(scale: &Scale) -> anyhow::Result<Rates> {
     ))
 }
 
-/// One key's series over an hour of epochs, beside as many questions about one moment. Epochs per second.
+/// One key's series over an hour of epochs, compared with as many questions about one moment. Epochs per second.
 pub(super) fn bench_key_series(scale: &Scale) -> anyhow::Result<Rates> {
     pin_to_current_cpu();
     let kept = MinuteEpochTable::new(0..60)?;
@@ -132,12 +132,12 @@ pub(super) fn bench_key_series(scale: &Scale) -> anyhow::Result<Rates> {
     ))
 }
 
-/// Epochs of a day, or of two hours where it is to be quick.
+/// Epochs of a day, or of two hours in a quick run.
 fn epoch_range(scale: &Scale) -> Range<u64> {
     0..if scale.memory < Scale::FULL.memory { 120 } else { 24 * 60 }
 }
 
-/// A table with epochs of a minute, of which each hour is one file.
+/// A table of one-minute epochs, with one file per hour.
 struct MinuteEpochTable {
     _folder: tempfile::TempDir,
     table: EpochTable,
@@ -192,7 +192,7 @@ impl MinuteEpochTable {
     }
 }
 
-/// A store of which two copies of so many keys use a third: 1 - exp(-2 * 0.2).
+/// A store that is a third full with two copies of each of `slots / 5` keys: 1 - exp(-2 * 0.2).
 fn used_by_a_third(slots: u64) -> anyhow::Result<Store> {
     query::filled_store(slots, slots / 5, random_value)
 }
@@ -202,7 +202,7 @@ fn random_value(number: u64) -> [u8; 12] {
     std::array::from_fn(|n| drawn[n % drawn.len()])
 }
 
-/// Writes the epoch of a number, a minute long, to a table, with pauses for as long at most. Returns its used slots.
+/// Writes epoch `number`, a minute long, to a table, pausing for `pauses` at most. Returns its used slots.
 fn put_epoch(table: &EpochTable, store: &Store, number: u64, pauses: Duration) -> anyhow::Result<u64> {
     let opened = number * MINUTE;
     let (mut pace, mut flush) = (Pace::new(pauses, &watch::channel(false).1), table.begin_epoch(number)?);
@@ -222,14 +222,14 @@ fn put_epoch(table: &EpochTable, store: &Store, number: u64, pauses: Duration) -
     Ok(written.rows)
 }
 
-/// Writes an epoch to a table of its own, which goes again.
+/// Writes an epoch to a table of its own, then removes the table.
 fn write_epoch(folder: &Path, store: &Store, pauses: Duration) -> anyhow::Result<u64> {
     let rows = put_epoch(&EpochTable::open(folder, &store.spec)?, store, 1, pauses)?;
     std::fs::remove_dir_all(folder.join(&store.spec.name))?;
     Ok(rows)
 }
 
-/// Has the bytes of used slots on disk, compressed. Returns how many slots these are.
+/// Compresses the used slots and syncs them to disk. Returns how many there are.
 fn compress_used_slots(folder: &Path, store: &Store) -> anyhow::Result<u64> {
     let path = folder.join("floor.zst");
     let mut to = zstd::Encoder::new(std::fs::File::create(&path)?, 1)?;

@@ -111,8 +111,8 @@ impl KeyWriteBench {
         (frames, took)
     }
 
-    /// Like [`KeyWriteBench::run`], by one of several workers, which [`KeyWriteBench::translate_handovers`] when they have no
-    /// more batches. The frames are those of all workers' reports.
+    /// Like [`KeyWriteBench::run`], for one of several workers, which call [`KeyWriteBench::translate_handovers`] when they
+    /// have no more batches. The frames are those of all workers' reports.
     pub(super) fn run_among(
         &mut self,
         batches: usize,

@@ -79,7 +79,7 @@ fn beside_chain(scale: &Scale, ring: RingUse) -> anyhow::Result<Rates> {
     Ok(best)
 }
 
-/// What was started, in turns with both stages in one process.
+/// The processes behind `work`, in turns with both stages in one process.
 pub(super) fn beside_chain_of(scale: &Scale, window: u64, work: &mut Work) -> anyhow::Result<Rates> {
     let mut best = Rates { work: 0.0, floor: 0.0 };
     // A few turns each time, so that both see the same machine.
@@ -208,7 +208,7 @@ fn open_reporter(translator: SocketAddrV4, here: Ipv4Addr) -> anyhow::Result<Rep
 }
 
 impl Work {
-    /// Sends for `length`, with so many reports in flight; what arrived, per second.
+    /// Sends for `length` with at most `window` reports in flight; returns arrivals per second.
     pub(super) fn mean_arrival_rate(&mut self, length: Duration, window: u64) -> anyhow::Result<f64> {
         Ok(arrival_rates(length, window, &mut self.sender, &self.arrived)?.mean)
     }

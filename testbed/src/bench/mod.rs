@@ -117,7 +117,7 @@ cases! {
     "ask-cluster": ask::in_cluster, 0.8, None, false, "one key of two collectors of a cluster over gRPC, vs one key of one collector";
 }
 
-/// Runs these. Calls `about` before each.
+/// Runs these benchmarks. Calls `about` before each.
 pub fn run_cases<'a>(
     cases: impl IntoIterator<Item = &'a BenchCase>,
     scale: &Scale,

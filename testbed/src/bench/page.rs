@@ -1,4 +1,4 @@
-//! Report to memory while somebody has the page open, in turns with nobody. A page asks now and then, so whole turns
+//! Report to memory with and without an open page, in turns. A page sends requests only now and then, so whole turns
 //! count here instead of their best stretches, and a turn is long enough for all of its requests.
 
 use std::io::{Read, Write};
@@ -15,18 +15,18 @@ use super::loopback::{WINDOW_OF_RUNS, Work, bench_topology, counter_file};
 use crate::daemons::{Daemons, Plan};
 use crate::folder::Folder;
 
-/// A turn, in turns of other benchmarks: ten seconds at full scale.
+/// Length of a turn, in turns of other benchmarks: ten seconds at full scale.
 const TURN: u32 = 25;
-/// What the overview asks for, and after how long again.
+/// What the overview requests, and at which intervals.
 const REQUESTS: [(&str, Duration); 4] = [
     ("health", Duration::from_secs(10)),
     ("stores", Duration::from_secs(10)),
     ("sessions", Duration::from_secs(3)),
     ("sources", Duration::from_secs(10)),
 ];
-/// How long a page waits before it looks whether it is to be closed.
+/// How often a page checks whether to close.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long it waits for the first of what is live.
+/// How long it waits for the first live data.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) fn bench_with_page(scale: &Scale) -> anyhow::Result<Rates> {
@@ -49,7 +49,7 @@ pub(super) fn bench_with_page(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(best)
 }
 
-/// As much of a browser with the overview as a collector sees.
+/// What a collector sees of a browser that shows the overview.
 struct OpenPage {
     closed: Arc<AtomicBool>,
     readers: [JoinHandle<anyhow::Result<()>>; 2],

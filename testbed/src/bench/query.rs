@@ -37,7 +37,7 @@ impl Queries {
         Ok(Queries { store, keys, next: 0, asked: 0, found: 0 })
     }
 
-    /// Asks about some of them.
+    /// Asks about the next keys.
     pub(super) fn query_next_keys(&mut self) -> u64 {
         let reader = key_write::KeyWriteReader::new(&self.store).expect("a key-write store");
         let mut answers = [key_write::KeyWriteReading::default(); BATCH];
@@ -87,7 +87,7 @@ pub(super) fn run(scale: &Scale) -> anyhow::Result<Rates> {
     Ok(rates)
 }
 
-/// A key-write store of 12-byte values, with two copies of each of so many keys.
+/// A key-write store of 12-byte values, with two copies of each of this many keys.
 pub(super) fn filled_store(slots: u64, keys: u64, value: impl Fn(u64) -> [u8; 12]) -> anyhow::Result<Store> {
     let kind = StoreKind::KeyWrite { slots, value_len: 12, redundancy: 2, keys: Default::default() };
     let spec = StoreSpec { id: 1, name: "bench".into(), kind };

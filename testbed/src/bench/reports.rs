@@ -46,7 +46,7 @@ fn run(scale: &Scale, runs: bool) -> anyhow::Result<Rates> {
     measure_pipelines(scale, window, work_pipeline(runs)?, floor_pipeline(runs)?)
 }
 
-/// Measures both in turns, with so many datagrams in flight at most.
+/// Measures both in turns, with at most `window` datagrams in flight.
 pub(super) fn measure_pipelines(
     scale: &Scale,
     window: u64,

@@ -26,7 +26,7 @@ pub fn render_figures(figures: &[Figure], look: OutputStyle) -> String {
     table.render_for(look)
 }
 
-/// The required ratio, and whether a figure has it.
+/// The required ratio, and whether a figure reaches it.
 pub(super) fn verdict_cells(figure: &Figure) -> [Cell; 2] {
     if figure.least_ratio <= 0.0 {
         return ["", "shown"].map(Cell::from);

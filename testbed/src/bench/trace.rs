@@ -11,7 +11,7 @@ pub struct TracePathCost {
     pub name: &'static str,
     /// Nanoseconds of one run; the fastest turn.
     pub nanoseconds: f64,
-    /// The same for the empty program.
+    /// `nanoseconds` relative to the empty program.
     pub ratio: f64,
     /// The largest allowed ratio; `None` if unlimited.
     pub most: Option<f64>,

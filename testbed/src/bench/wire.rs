@@ -61,7 +61,7 @@ enum FrameTransport {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PairRunMode {
     Whole,
-    /// Cuts them before it passes them on; says whether they are joined behind it.
+    /// It cuts them before it passes them on; `joined` says whether they are joined again behind it.
     Cut {
         joined: bool,
     },
@@ -81,7 +81,7 @@ pub(super) fn bench_cut_runs(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Cut { joined: true })
 }
 
-/// The same, not joined behind it.
+/// The same, but not joined.
 pub(super) fn cut_without_gro(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Sockets { runs: true }, PairRunMode::Cut { joined: false })
 }
@@ -91,9 +91,9 @@ pub(super) fn bench_xdp(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FrameTransport::Xdp, PairRunMode::Whole)
 }
 
-/// Reports that come singly, taken by AF_XDP; the floor is the same by a socket, over another pair. The frames are the
-/// kernel's, as a device's are, without the work of a sender, and one thread has them delivered and receives them: the
-/// rates are those of a second of its processor's time, less what making the frames takes.
+/// Reports that arrive one by one, taken by AF_XDP; the floor is the same with a socket, over another pair. The kernel
+/// makes the frames, as a device does, without a sender's work. One thread has them delivered and receives them: rates
+/// are per second of its CPU time, less the time to make the frames.
 pub(super) fn bench_reports_by_xdp(scale: &Scale) -> anyhow::Result<Rates> {
     let body = DtaBody::KeyWrite { redundancy: 0, key: Key([7; 16]), value: &[7; 12] };
     let mut payload = [0; 64];
@@ -108,8 +108,8 @@ pub(super) fn bench_reports_by_xdp(scale: &Scale) -> anyhow::Result<Rates> {
     })
 }
 
-/// INT reports that come singly and say nothing new, of which the program at the interface drops all but the first; the
-/// floor is the same by a socket.
+/// INT reports that arrive one by one and say nothing new: the program at the interface drops all but the first. The
+/// floor is the same with a socket.
 pub(super) fn bench_unchanged_int(scale: &Scale) -> anyhow::Result<Rates> {
     let rules = Rules::default();
     let limits = EventLimits { values: rules.value_capacity() as u32, reports: 1024, sources: 64 };
@@ -130,7 +130,7 @@ pub(super) fn bench_unchanged_int(scale: &Scale) -> anyhow::Result<Rates> {
                 templates: Box::new(words.templates),
                 slots: Box::new(words.slots),
             };
-            // The keep-alive of none is ever due.
+            // No keep-alive ever becomes due.
             telemetry.share_with_program(tables, u64::MAX);
         }
         let mut made = PrimitiveBatch::default();
@@ -146,10 +146,10 @@ pub(super) fn bench_unchanged_int(scale: &Scale) -> anyhow::Result<Rates> {
     })
 }
 
-/// What is done with a batch, which a program with this listener's number has passed on.
+/// What to do with a batch; the number is that of the listener whose program passed it on.
 type TakeBatch = Box<dyn FnMut(Option<u32>, &PacketBatch)>;
 
-/// Datagrams with this payload that come singly, by AF_XDP and by a socket; `limits`: the program drops unchanged reports.
+/// Datagrams with this payload that arrive one by one, by AF_XDP and by a socket; with `limits`, the program drops unchanged reports.
 fn bench_single_datagrams(
     scale: &Scale,
     payload: &[u8],
@@ -227,7 +227,7 @@ impl FrameSource {
         let mut program = EbpfLoader::new().btf(None).load(object).context("cannot load a program")?;
         let forward = Self::forward_program(&mut program)?;
         forward.load()?;
-        // A program that is attached nowhere, the kernel patches into its code for each call, which stops all processors: that takes
+        // If the program is not attached, the kernel patches it into its code for each call. That stops all processors, and takes
         // several times as long as the call's frames.
         forward.attach("lo", XdpMode::Skb).context("cannot attach a program to loopback")?;
         Ok(Self(program))
@@ -237,13 +237,13 @@ impl FrameSource {
         Ok(program.program_mut("forward").context("the object has no program")?.try_into()?)
     }
 
-    /// Has them sent by the interface with this index; 0: they are dropped.
+    /// Sends them by the interface with this index; 0 drops them.
     fn send_by(&mut self, interface: u32) -> anyhow::Result<()> {
         let map = self.0.map_mut("interface").context("the program has no map")?;
         Ok(Array::<_, u32>::try_from(map)?.set(0, interface, 0)?)
     }
 
-    /// Sends copies of a frame, and returns how many they are.
+    /// Sends copies of a frame; returns how many.
     fn send(&mut self, frame: &[u8]) -> anyhow::Result<u64> {
         let mut options = TestRunOptions::new();
         options.data_in = Some(frame);
@@ -256,11 +256,11 @@ impl FrameSource {
     }
 }
 
-/// A translator's link and what takes its batches, and what is sent to it, in one thread.
+/// A translator's link, what takes its batches, and the frame sent to it, in one thread.
 struct OneThread {
     interface: u32,
     frame: Vec<u8>,
-    /// `None`: what is sent arrives nowhere.
+    /// `None` = frames arrive nowhere.
     link: Option<IntakeLink>,
     take: TakeBatch,
     batch: PacketBatch,
@@ -271,7 +271,7 @@ impl OneThread {
         Self { interface, frame, link, take, batch: PacketBatch::with_packet_capacity(128, 2032) }
     }
 
-    /// The least processor time of a report, over tenths of this time.
+    /// The least CPU time of a report, over tenths of `length`.
     fn least_cost(&mut self, source: &mut FrameSource, length: Duration) -> anyhow::Result<Duration> {
         source.send_by(self.interface)?;
         let (start, mut least) = (Instant::now(), Duration::MAX);
@@ -290,7 +290,7 @@ impl OneThread {
         Ok(least)
     }
 
-    /// Datagrams that came so far, those that the program dropped included.
+    /// Datagrams that came so far, including those that the program dropped.
     fn received(&self) -> u64 {
         self.link.as_ref().map_or(0, |link| link.link_counters().received)
     }
@@ -325,7 +325,7 @@ fn run(scale: &Scale, frames: FrameTransport, pair: PairRunMode) -> anyhow::Resu
     let whole = frames == FrameTransport::Sockets { runs: true } && pair == PairRunMode::Whole;
     let window = if whole { WINDOW_OF_RUNS } else { WINDOW };
     let rates = beside_chain_of(scale, window, &mut work)?;
-    // Frames that arrived, but with a wrong iCRC, would be no rate of writes.
+    // If frames were dropped on arrival, say for a wrong iCRC, the rate would not be one of writes.
     let counted = CounterFile::read(&counters)?.1;
     let dropped = counted.iter().filter(|(name, count)| name.starts_with("dropped.") && *count > 0);
     let dropped: Vec<_> = dropped.collect();
@@ -333,8 +333,8 @@ fn run(scale: &Scale, frames: FrameTransport, pair: PairRunMode) -> anyhow::Resu
     Ok(rates)
 }
 
-/// Starts collector and translator; returns the counter file of the NIC, and where reports go. This thread is in the
-/// namespace of the translator afterwards.
+/// Starts collector and translator; returns the counter file of the NIC, and where reports go. Leaves this thread in
+/// the translator's namespace.
 async fn start_daemons(
     plan: &Plan<'_>,
     frames: FrameTransport,
@@ -384,7 +384,7 @@ async fn start_daemons(
     Ok((counters, reports, [collector, translator]))
 }
 
-/// Two namespaces with a veth pair; gone with this.
+/// Two namespaces with a veth pair; removed on drop.
 struct Namespaces {
     files: Vec<File>,
     _alone: Alone,
@@ -417,7 +417,7 @@ impl Namespaces {
             ip(format!("-n {space} link set {end} up"))?;
             if let PairRunMode::Cut { joined } = pair {
                 let gro = if joined { "on" } else { "off" };
-                // A pair joins nothing that comes from an end with segmentation of TCP.
+                // A pair joins nothing that comes from an end with TCP segmentation.
                 let features = format!("tx-udp-segmentation off tso off gro {gro}");
                 run_command("ip", &format!("netns exec {space} ethtool -K {end} {features}"))?;
             }
@@ -425,7 +425,7 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Moves this thread into one of them; processes that it starts are there, too.
+    /// Moves this thread into one of them, where it then also starts processes.
     fn enter_namespace(&self, side: usize) -> anyhow::Result<()> {
         let file = self.files[side].as_fd();
         move_into_link_name_space(file, Some(LinkNameSpaceType::Network))

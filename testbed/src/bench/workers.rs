@@ -73,7 +73,7 @@ fn build_workers(count: usize, region: &Arc<Region>) -> anyhow::Result<Vec<Worke
     crews.into_iter().enumerate().map(worker).collect()
 }
 
-/// Has each worker receive this many batches, until everything from them is in memory.
+/// Has each worker receive [`BATCHES`] batches, until everything from them is in memory.
 fn run_workers(workers: &mut [Worker]) -> Share {
     let count = workers.len();
     let (start, through) = (Barrier::new(count + 1), AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Kills in the middle of a run. What is killed comes back, and every answer has to.
+//! Kills something in the middle of a run. It comes back, and so must every answer.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::outcome::ChaosOutcome;
 use crate::statistics::TestbedStatistics;
 use crate::workload::SeenFlow;
 
-/// How long nothing keeps the translator in step: the end of an epoch is in it. The switch goes on meanwhile.
+/// How long nothing keeps the translator in step: long enough for an epoch to end. The switch goes on meanwhile.
 const AWAY: Duration = Duration::from_secs(4);
 
-/// Numbers of each list that the next one to open the session leaves out (`docs/operating.md`).
+/// Numbers that each list skips when the session is opened again (`docs/operating.md`).
 const LEFT_OUT: u64 = 4;
 
 pub(super) enum Disturbance {
@@ -34,7 +34,7 @@ pub(super) struct Killed {
     at: Instant,
     flows: Vec<SeenFlow>,
     answers: StoreAnswers,
-    /// Sessions that the collectors have opened so far, and will have when it is back.
+    /// Sessions that the collectors must have opened once it is back.
     opened: u64,
 }
 
@@ -59,7 +59,7 @@ impl Disturbance {
                         bed.left_out = LEFT_OUT;
                         Disturbance::Away(killed)
                     }
-                    // Nothing is reported meanwhile: what a NIC that is gone loses, the testbed of software counts.
+                    // Nothing is reported meanwhile: what is lost without a NIC is counted by the software testbed instead.
                     Chaos::KillCollector => {
                         here.restart_collectors(None).await?;
                         Disturbance::Over(killed.measure_cost("collectors were killed (-9)", bed).await?)

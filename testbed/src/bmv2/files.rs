@@ -56,7 +56,7 @@ pub(super) fn history_path(folder: &Path, link: &CollectorLink) -> String {
     folder.join(format!("{}-history", link.collector)).display().to_string()
 }
 
-/// The tables of the stores. Those that begin empty have epochs, if any has.
+/// The tables of the stores. Those that begin empty have epochs, if any do.
 fn store_tables(epochs: Option<Duration>) -> String {
     let store = |id: u16, name: &str, rest: &str| format!("[[store]]\nid = {id}\nname = '{name}'\n{rest}\n");
     let epoch = epochs.map(|every| format!("\nepoch = '{}s'", every.as_secs())).unwrap_or_default();

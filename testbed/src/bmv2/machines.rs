@@ -189,7 +189,7 @@ impl OnMachines {
         Ok(all)
     }
 
-    /// By the counters of translator and NICs, as nobody looks at the wires there.
+    /// From the counters of translator and NICs, because nobody looks at the wires there.
     pub(super) async fn arrival_counts(&mut self) -> anyhow::Result<[u64; 3]> {
         let nics = self.nic_counters().await?;
         let frames = first_frames(&nics.stage_total(Stage::Nic), self.nic == "soft");
@@ -212,12 +212,12 @@ impl OnMachines {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // What is still in flight then is reported as what does not add up.
+        // Whatever is still in flight then is reported as not adding up.
         Ok(())
     }
 
     pub(super) async fn came_back(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
-        // What no host sent to the reporter is the translator's.
+        // Whatever no host sent to the reporter came from the translator.
         let reporters = self.reporters().await?;
         let received: u64 = reporters.iter().flat_map(|counts| counts.counts_named("received")).sum();
         let translator = self.translator().await?;

@@ -40,7 +40,7 @@ pub(super) struct OneMachine {
     pub(super) all: Spread,
     links: &'static [CollectorLink],
     nic: NicKind,
-    /// How long an epoch is of the stores that have them, if any does.
+    /// Length of an epoch of the stores that have epochs, if any do.
     epochs: Option<Duration>,
     folder: PathBuf,
     /// The configuration of the translator, and its counters: it is programmed by others.
@@ -129,7 +129,7 @@ impl OneMachine {
         }
     }
 
-    /// Kills all collectors (SIGKILL), makes one file of each history if it is to be `compacted`, starts the collectors
+    /// Kills all collectors (SIGKILL), compacts each history into one file if `compacted` is given, starts the collectors
     /// again, and waits until their sessions go on.
     pub(super) async fn restart_collectors(&mut self, compacted: Option<&Topology>) -> anyhow::Result<()> {
         for (number, link) in self.links.iter().enumerate() {
@@ -145,7 +145,7 @@ impl OneMachine {
     }
 
     /// Waits until the translator holds what all collectors grant: until its sessions have been renewed twice since the
-    /// collectors started, for what the first renewal brings is written before the second.
+    /// collectors started, because what the first renewal brings is written before the second.
     pub(super) async fn until_renewed(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
@@ -169,7 +169,7 @@ impl OneMachine {
         self.epochs.is_some()
     }
 
-    /// Writes of no bytes by which the translator has probed its queue pairs.
+    /// Zero-length writes by which the translator has probed its queue pairs.
     pub(super) async fn probe_count(&mut self) -> anyhow::Result<u64> {
         // Nothing else probes.
         match self.has_epochs() {

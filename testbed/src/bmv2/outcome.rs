@@ -22,7 +22,7 @@ pub struct SwitchRunOutcome {
     unexplained: Vec<String>,
     /// Answers of the run in which each packet is reported.
     answers: BTreeMap<Primitive, Tally>,
-    /// Where the reports ended of which the newest of a key counts.
+    /// Where reports ended, for primitives where only a key's newest report counts.
     ends: BTreeMap<Primitive, ReportEnds>,
     pub(super) epochs: Option<Vec<EpochOutcome>>,
     pub(super) operations: BTreeMap<Primitive, u64>,
@@ -47,8 +47,8 @@ impl SwitchRunOutcome {
         wrong == 0 && self.missed.is_empty() && self.unexplained.is_empty()
     }
 
-    /// The outcome of the run in which each packet is reported, as of other testbeds. What was wrong with default
-    /// filters, and what does not add up, is among the contradictions.
+    /// The outcome of the run in which each packet is reported, in the form that all testbeds have. What was wrong with
+    /// default filters, and what does not add up, is among the contradictions.
     pub fn to_testbed_outcome(&self) -> outcome::TestbedOutcome {
         let sent = |primitive: &Primitive| self.sent.get(primitive).copied().unwrap_or(0);
         let mut ends = ReportEnds::default();
@@ -105,7 +105,7 @@ impl SwitchRunOutcome {
         }
     }
 
-    /// Takes over what a check found.
+    /// Records what a check found.
     pub(super) fn record_check(&mut self, primitive: Primitive, answers: Tally, ends: ReportEnds) {
         self.answers.insert(primitive, answers);
         self.ends.insert(primitive, ends);

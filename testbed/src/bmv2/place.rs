@@ -103,7 +103,7 @@ impl SwitchTestbed {
         with!(self, of => of.of_collectors().await)
     }
 
-    /// Writes of no bytes by which the translator has probed its queue pairs.
+    /// Zero-length writes by which the translator has probed its queue pairs.
     pub(super) async fn probe_count(&mut self) -> anyhow::Result<u64> {
         match self {
             SwitchTestbed::OneMachine(here) => here.probe_count().await,

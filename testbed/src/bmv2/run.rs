@@ -74,7 +74,7 @@ pub(super) struct Bed {
     /// Entries that wait in the translator for their batch, by list; full batches sent; and batches flushed.
     waiting: [u64; 2],
     batches: u64,
-    /// Batches that lists may lack: numbers that a session which is opened again leaves out.
+    /// Batches that lists may lack: a session that is opened again skips their numbers.
     pub(super) left_out: u64,
 }
 
@@ -232,7 +232,7 @@ async fn replay_and_compare(
 }
 
 impl Bed {
-    /// Sends frames, and waits until all that they become has come out.
+    /// Sends frames, and waits until everything that they become has come out.
     async fn replay_frames(&mut self, frames: &[Frame], fates: &[FrameOutcome]) -> anyhow::Result<()> {
         self.send(frames, fates.iter().map(|fate| fate.out).sum()).await?;
         self.add_reported(
@@ -357,7 +357,7 @@ impl Bed {
         let [nacks, answers] = self.place.came_back(self.sent).await?;
         let of_translator = self.place.translator().await?;
         let translator = of_translator.stage_total(Stage::Translator);
-        // What a software translator does not see answered in time, it sends again.
+        // A software translator sends again what is not answered in time.
         let repeated: u64 =
             translator.counters_of_definition(&PAIR_RETRANSMITTED).map(|(_, frames)| frames).sum();
         let wanted = self.expected_frames() + repeated + probes;
@@ -507,7 +507,7 @@ impl Bed {
                 let fates: Vec<FrameOutcome> =
                     some.iter().map(|frame| truth.add(traffic, watched, frame)).collect();
                 self.send(some, fates.iter().map(|fate| fate.out).sum()).await?;
-                // When all of them had their fate, the programs say how many they report.
+                // Once all of them are handled, the programs' counters say how many are reported.
                 self.wait_until_handled().await?;
                 let (mut flows, mut drops) = (0, 0);
                 for counts in self.place.reporters().await? {

@@ -28,7 +28,7 @@ const DTA: [u16; 3] = [40040, 40044, 4791];
 pub(super) enum Station {
     /// To a host, 1 or 2.
     Host(u8),
-    /// To the other host than the sender.
+    /// To the host that is not the sender.
     All,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct CapturedTraffic {
     pub(super) stations: Vec<BTreeMap<Mac, Station>>,
 }
 
-/// The entries of the reporter that these frames cross. Stations are by turns at one host and the other, in the order in
-/// which frames go to them. The one with the fewest frames has no entry, so that frames to it are dropped.
+/// The entries of the reporter that these frames cross. Stations alternate between the two hosts, in the order in which
+/// frames go to them. The one with the fewest frames has no entry, so that frames to it are dropped.
 fn place_stations<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> BTreeMap<Mac, Station> {
     let mut order: Vec<(Mac, u64)> = Vec::new();
     for to in frames.filter_map(|frame| mac_at(frame, 0)) {
@@ -84,10 +84,10 @@ fn mac_at(frame: &[u8], at: usize) -> Option<Mac> {
 }
 
 impl CapturedTraffic {
-    /// Each flow crosses one of so many reporters, and frames of none the first one.
+    /// Each flow crosses one of the `reporters`; frames without a flow cross the first.
     pub(super) fn from_frames(frames: Vec<Vec<u8>>, reporters: usize) -> CapturedTraffic {
         let reporter_of = |frame: &Vec<u8>| match decode_flow(frame) {
-            // By other bits than those by which a key has its collector.
+            // By other bits than those that choose a key's collector.
             Some(flow) => usize::from(buckets::bucket_of_key(&flow.to_key())) % reporters,
             None => 0,
         };
@@ -173,7 +173,7 @@ pub(super) struct Truth {
     pub(super) listed: [BTreeMap<Key, u64>; LISTS as usize],
 }
 
-/// What is to be known of the packets that crossed one reporter.
+/// What is expected of the packets that crossed one reporter.
 #[derive(Debug, Default)]
 pub(super) struct OfReporter {
     pub(super) packets: u64,
@@ -195,7 +195,7 @@ impl OfReporter {
     }
 }
 
-/// Reports of which the newest of a flow counts.
+/// Reports of which only a flow's newest counts.
 #[derive(Debug)]
 pub(super) struct Reported {
     /// The flows, each with the only switch on its path.
@@ -251,7 +251,7 @@ pub(super) struct FrameOutcome {
 }
 
 impl Truth {
-    /// Of no packet yet, with so many reporters.
+    /// Before any packet, with this many reporters.
     pub(super) fn with_reporters(reporters: usize) -> Truth {
         Truth { reporters: (0..reporters).map(|_| OfReporter::default()).collect(), ..Truth::default() }
     }

@@ -185,7 +185,7 @@ pub fn read_from(
     }
 }
 
-/// What is in a file of gzip; others as they are.
+/// Unpacks gzip; returns anything else as it is.
 fn unpack_gzip<'a>(source: impl Read + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
     // The parser takes a header from its first read, so what was looked at must come in one piece with the rest.
     let mut source = BufReader::with_capacity(BUFFER, source);

@@ -18,7 +18,7 @@ const KEY_STATE_LEN: usize = 32;
 pub(super) struct Floor {
     /// As large as the translator's table; empty if values are written.
     table: Vec<[u64; KEY_STATE_LEN / 8]>,
-    /// Keys of values and of events, grouped, as those of one kind become frames together.
+    /// Keys of values and of events, grouped because those of one kind become frames together.
     writes: [Vec<(Key, [u8; VALUE_LEN])>; 2],
     /// Whether each value is also an event.
     events: bool,
@@ -34,8 +34,8 @@ impl Floor {
         }
     }
 
-    /// For reports whose values are all written; if each is also an event, its entry is a second key-write, with one
-    /// copy, like an entry.
+    /// For reports whose values are all written. If each is also an event, its entry counts as a second key-write, with
+    /// one copy.
     pub(super) fn of_writes(events: bool) -> Floor {
         Floor { table: Vec::new(), writes: Default::default(), events }
     }
@@ -87,7 +87,7 @@ impl Floor {
     }
 }
 
-/// Everything in a report. `value` is called for each value with 64 mixed bits that name its key.
+/// Reads everything in a report. Calls `value` for each value with 64 mixed bits that name its key.
 #[inline]
 fn read(report: &IntReport<'_>, mut value: impl FnMut(u64, u64)) -> u64 {
     let Ok(packet) = &report.packet else { return 0 };

@@ -25,11 +25,11 @@ const BATCHES: usize = 25;
 const SHARE: u32 = RECORDS * (BATCH * BATCHES) as u32;
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// All flows, once, and where a datagram has its number.
+/// All flows, once each, and where a datagram has its number.
 pub(super) struct FlowExportTraffic {
     datagrams: Vec<Vec<u8>>,
     number_at: usize,
-    /// Where its records have their sources, if each record is to be of a flow of its own.
+    /// Where its records have their sources, if each record is to have its own flow.
     sources_at: Vec<usize>,
     /// Packets and bytes that a record stands for.
     counts: [u64; 2],
@@ -160,7 +160,7 @@ fn run(scale: &Scale, traffic: fn() -> FlowExportTraffic) -> anyhow::Result<Rate
     Ok(rates)
 }
 
-/// Every record was appended, and as many of them as the ring holds are in memory.
+/// Checks that every record was appended, and that memory has as many of them as the ring holds.
 pub(super) fn check_records_in_memory(
     world: &mut World,
     traffic: &FlowExportTraffic,

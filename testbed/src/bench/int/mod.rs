@@ -4,8 +4,8 @@
 //! The floor of the first is reading the same reports, plus one load per value, at a place that depends on the value,
 //! from memory as large as the translator's table. The floor of the other two is reading the same reports, plus as
 //! many key-writes through the same engine and NIC as the reports make primitives: with the store's copies for a
-//! value or a path, and with one copy for an event, whose entry is written once. It does not include that entries and
-//! paths are longer than values.
+//! value or a path, and with one copy for an event, whose entry is written once. It does not account for entries and
+//! paths being longer than values.
 //!
 //! `loopback`: the same reports as datagrams through the translator's sockets, compared with a bare receiver.
 
@@ -126,8 +126,8 @@ impl Reports {
     fn run_on_one_core(&self, scale: &Scale) -> anyhow::Result<Rates> {
         pin_to_current_cpu();
         let rules = self.telemetry_rules();
-        // Separate traffic for each: shared, what changed between two reports of a flow would depend on who had those
-        // between.
+        // Separate traffic for each: with shared traffic, what changed between two reports of a flow would depend on which
+        // of the two had those between.
         let [traffic, same] =
             [(); 2].map(|()| RefCell::new(IntTraffic::new(self.flows, self.hops, self.kind == Changed)));
         let values = traffic.borrow().values_per_report();

@@ -1,4 +1,4 @@
-//! What is due at once is more than queue pairs keep, and none of it is lost.
+//! More becomes due at once than queue pairs can hold, and none of it is lost.
 
 use dta_telemetry::flows::{Decoder, DecoderOptions};
 use dta_telemetry::int::IntSettings;
@@ -10,7 +10,7 @@ use super::world::World;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Lets waiting counts become due, in so many turns of one moment.
+/// Lets waiting counts become due, in many turns at one moment.
 fn let_wait(world: &mut World) {
     world.clock = Some(10 * SECOND);
     (0..1000).for_each(|_| world.advance_idle());

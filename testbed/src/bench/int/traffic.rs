@@ -57,7 +57,7 @@ impl IntTraffic {
     /// Reports that [`IntTraffic::make_ready`] prepares at a time.
     pub(super) const READY: u64 = (BATCH * READY) as u64;
 
-    /// The same number, while they are sent.
+    /// The same traffic, sent between these endpoints.
     pub(super) fn with_endpoints(self, source: SocketAddrV4, destination: SocketAddrV4) -> IntTraffic {
         IntTraffic { ends: [source, destination], ..self }
     }

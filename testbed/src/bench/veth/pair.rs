@@ -62,8 +62,8 @@ impl VethPair {
         Ok(rxe)
     }
 
-    /// Gives the far end, in a network namespace of its own, the address that frames come from; undone on drop. What
-    /// leaves it in runs is cut first, as before a wire. Answers go to an Ethernet address that nobody has, as otherwise.
+    /// Moves the far end into its own network namespace and gives it the address that frames come from; undone on drop.
+    /// Runs that leave it are cut first, as before a wire. Answers go to an Ethernet address that nobody has, as usual.
     pub(super) fn far_with_address(&self) -> anyhow::Result<FarNamespace> {
         let far = FarNamespace(());
         for arguments in [

@@ -104,7 +104,7 @@ pub(super) fn measure(
 
 /// A translator's engine and link, and the store to which it writes.
 struct PostingTranslator {
-    // First, because they use the device.
+    // Dropped first, because they use the device.
     roce: RoceLink,
     nic: Arc<dyn Nic>,
     engine: Engine,
@@ -239,7 +239,7 @@ impl PostingTranslator {
         Ok(())
     }
 
-    /// Checks that each of so many reports became an operation that the NIC received.
+    /// Checks that each of `reports` reports became an operation that the NIC received.
     fn check_counts(&self, reports: u64) -> anyhow::Result<()> {
         // The device's counters are up to 12 ms old.
         std::thread::sleep(Duration::from_millis(50));

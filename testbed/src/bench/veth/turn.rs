@@ -94,7 +94,7 @@ impl Turn<'_> {
                 if runs { UdpConfig::roce_in_runs(address) } else { UdpConfig::for_roce_frames(address) };
             far.run_inside(|| {
                 let mut link = UdpLink::open(&config)?;
-                // Sockets stay where they were made.
+                // A socket stays in the namespace in which it was created.
                 link.open_source(SocketAddrV4::new(FAR_IP, source_port(qpn)))?;
                 ensure!(link.run_use() == RunUse { send: runs, receive: runs }, "{}", link.run_use());
                 Ok(link)
