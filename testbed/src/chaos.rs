@@ -4,8 +4,8 @@
 //! everything sent to it and not received lies in that one socket. Then it is killed with -9. More reports follow,
 //! into a closed port, which the kernel counts. Then it is restarted.
 //!
-//! With an RDMA device, what comes while the collector is stopped still lands, for the device goes on without it; its
-//! queue pairs end when it is killed, and from then on the device takes nothing until there are new ones. A device is
+//! With an RDMA device, what comes while the collector is stopped still lands, because the device goes on without it. Its
+//! queue pairs end when the collector is killed, and then the device takes nothing until there are new ones. A device is
 //! removed under load: reports go on while the collector releases it, and while it is away.
 
 use std::process::Child;
@@ -134,7 +134,7 @@ struct Cost {
     frames: u64,
 }
 
-/// Kills a collector with the software NIC: it dies with it.
+/// Kills a collector with the software NIC, which dies with it.
 async fn kill_collector(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     scene.rig.daemons.freeze_collector()?;
     scene.send_burst(REPORTS).await?;
@@ -223,8 +223,8 @@ async fn remove_device(rxe: &RxeGround, scene: &mut Scene<'_, '_>, gaps: &mut Ga
     Ok(Cost { seconds_down, session_resumed, frames })
 }
 
-/// Removes the device that sends for the translator, and puts it back. What was to leave meanwhile waits in the translator
-/// or is lost there, by its own count.
+/// Removes the device that sends for the translator, and puts it back. Meanwhile frames wait in the translator or are lost
+/// there, by its own count.
 async fn remove_sender(sender: &WireEnds, scene: &mut Scene<'_, '_>) -> anyhow::Result<Cost> {
     let resumed = |statistics: &TestbedStatistics| {
         statistics.stage_total(Stage::Collector).get(&collector::SESSION_RESUMED)
@@ -244,7 +244,7 @@ async fn remove_sender(sender: &WireEnds, scene: &mut Scene<'_, '_>) -> anyhow::
         tokio::time::sleep(Duration::from_millis(20)).await;
         let now = scene.rig.daemons.statistics().await?;
         if resumed(&now) > resumed(&before) {
-            // And sends: a queue pair without a peer is no session.
+            // It must also send: a queue pair without a peer is not a session.
             scene.send_burst(REPORTS / 10).await?;
             wait_until_quiet(scene).await?;
             session_resumed = unsent(&scene.rig.daemons.statistics().await?) == unsent(&now);
@@ -275,7 +275,7 @@ async fn wait_for_removal(
     }
 }
 
-/// Kills the translator. Everything that it took has left it before; reports from then on until it is back are lost.
+/// Kills the translator. Everything that it took has left it by then; reports are lost until it is back.
 async fn kill_translator(scene: &mut Scene<'_, '_>, gaps: &mut Gaps) -> anyhow::Result<Cost> {
     let resumed = |statistics: &TestbedStatistics| {
         statistics.stage_total(Stage::Collector).get(&collector::SESSION_RESUMED)

@@ -56,7 +56,7 @@ pub struct Plan<'a> {
     pub nic_threads: usize,
     /// Whether the software translator acts like a switch.
     pub reference: bool,
-    /// How long an epoch of the stores that can have epochs is; `None` = they have none.
+    /// Length of an epoch, for the stores that can have epochs; `None` = they have none.
     pub epochs: Option<Duration>,
     pub folder: &'a Path,
 }
@@ -89,8 +89,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is asked to flush: a switch
-    /// would be busy with reading its places.
+    /// How long the translator holds what is not complete, in milliseconds; 0 = until it is asked to flush: otherwise a
+    /// switch would be busy reading its places.
     pub fn flush_timeout_ms(&self) -> u64 {
         let is_switch =
             |machine: &config::Machine| machine.has_role(MachineRole::Translator) && machine.switch.is_some();
@@ -158,7 +158,7 @@ pub struct Daemons {
     /// The counts of killed translators.
     earlier: Option<TestbedStatistics>,
     killed: u32,
-    /// Whether one of them was killed: it may have counted what nobody knows.
+    /// Whether a daemon was killed: it may have taken counts along.
     any_killed: bool,
 }
 
@@ -237,8 +237,8 @@ impl Daemons {
         })
     }
 
-    /// What waits in receive queues of the translator and of the fullest NIC, in bytes. Of a switch, which has none,
-    /// as many reports as it has not yet taken of those `sent`, as bytes.
+    /// Bytes that wait in the receive queues of the translator and of the fullest NIC. A switch has no queue: its number
+    /// is that of the reports among those `sent` that it has not taken yet, as bytes.
     pub async fn queued_bytes(&mut self, sent: u64) -> anyhow::Result<[u64; 2]> {
         let Some(away) = &self.away else {
             let of = |socket| netstat::socket_backlog(socket).map(|waiting| waiting.unwrap_or(0));
@@ -266,7 +266,7 @@ impl Daemons {
         Ok([sent.saturating_sub(taken), 0])
     }
 
-    /// Whether a daemon was killed, and perhaps took counts along.
+    /// Whether a daemon was killed, which may have taken counts along.
     pub fn any_killed(&self) -> bool {
         self.any_killed
     }
@@ -549,7 +549,7 @@ async fn start_translator(
         .await
 }
 
-/// An address in 127/8 of this process, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
+/// An address in 127/8 for this process, so that testbeds can run side by side: RoCEv2 source ports cannot be chosen freely.
 pub(crate) fn own_loopback_address() -> Ipv4Addr {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 64 + (a & 63), b, c.clamp(1, 254))

@@ -68,7 +68,7 @@ impl SendWindow {
     }
 
     fn with_granted_buffers(granted: u64, copies: u64) -> Self {
-        // What may wait for the translator, and a burst, may become frames while the NIC's process does not run.
+        // What may wait for the translator, plus a burst, may become frames while the NIC's process is not running.
         let datagrams = (granted / PER_DATAGRAM).clamp(64, 4096);
         let burst = (datagrams / 4 / copies.max(1)).clamp(16, BURST);
         // A run takes little more room than one datagram.
@@ -158,7 +158,7 @@ async fn sleep_briefly(length: Duration) {
     tokio::task::yield_now().await;
 }
 
-/// Notes in the journal when the translator has executed everything sent, if it has soon.
+/// Notes in the journal when the translator has executed everything sent, if that happens soon.
 pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
     let Rig { switches, journal, daemons, .. } = rig;
     let start = Instant::now();
@@ -166,7 +166,7 @@ pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
         switches.poll(journal).await?;
         let asked = moment::now();
         if daemons.queued_bytes(switches.reporter_side().sent).await?[0] == 0 {
-            // What a worker has read it may hand to another: when both have answered twice, it is executed.
+            // A worker may hand over what it has read to another: when both have answered twice, it is executed.
             daemons.translator_statistics().await?;
             if writes_under_way(&daemons.translator_statistics().await?) == 0 {
                 journal.note_idle(asked);
@@ -178,7 +178,7 @@ pub async fn note_idle(rig: &mut Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until little waits inside the translator and in the ring to the NIC.
+/// Waits until little is waiting inside the translator and in the ring to the NIC.
 async fn wait_inside(rig: &mut Rig) -> anyhow::Result<()> {
     let Rig { switches, journal, daemons, .. } = rig;
     let patience = if daemons.any_killed() { STALLED } else { SETTLE };
@@ -253,14 +253,14 @@ pub async fn wait_until_settled(rig: &mut Rig) -> anyhow::Result<TestbedStatisti
             progressed = Instant::now();
         }
         if moved.elapsed() > QUIET && unacknowledged(&last) == 0 {
-            // What the translator flushed by its own clock after these counters were read is not in them, and this
-            // flush finds nothing of it.
+            // These counters lack what the translator has flushed by its own clock since they were read, and this
+            // flush does not find it any more.
             if daemons.flush_translator().await? == 0
                 && progress_counters(&daemons.statistics().await?) == progress_counters(&last)
             {
                 journal.note_settled();
-                // Those from before: between the collector's counters and the translator's a frame may be sent that
-                // requires an answer.
+                // The counters from before: between reading the collector's and the translator's, a frame that requires
+                // an answer may be sent.
                 return Ok(last);
             }
             moved = Instant::now();

@@ -59,9 +59,9 @@ pub struct RxeGround {
     pub near: &'static str,
     /// The switch's end of the pair.
     pub link: &'static str,
-    /// The collector's address, on the device's end; that of the software NIC no interface has.
+    /// The collector's address, on the device's end; the software NIC's is on no interface.
     pub collector: IpAddr,
-    /// The translator's address, which no interface has but where a device sends.
+    /// The translator's address, on no interface unless a device sends.
     pub translator: IpAddr,
     /// The device that sends the translator's frames, on the switch's end.
     pub sender: Option<WireEnds>,
@@ -96,7 +96,7 @@ const OWN_NEAR: &str = "dta-vrx";
 /// The addresses over IPv6, for either: unique local ones (RFC 4193).
 const IPV6_ENDS: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd54, 0x4441, 9, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd54, 0x4441, 9, 0, 0, 0, 0, 2)];
-/// Tables of routes by which each end of the pair finds the other, though both addresses are of this host.
+/// Routing tables by which each end of the pair finds the other, although both addresses belong to this host.
 const IPV6_TABLES: [&str; 2] = ["109", "110"];
 
 impl RxeGround {
@@ -134,7 +134,7 @@ impl RxeGround {
         Ok(ground)
     }
 
-    /// Starts to remove the device. The process ends when it is gone, after programs have closed it.
+    /// Starts removing the device. The process ends when it is gone, after programs have closed it.
     pub fn spawn_removal(&self) -> anyhow::Result<Child> {
         remove_device(self.device)
     }
@@ -227,7 +227,7 @@ fn wait_for_gid(device: &str, address: Ipv6Addr) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct WireEnds {
     pub device: &'static str,
-    /// What the device had counted before, less what earlier devices of this name did: packets sent and received.
+    /// Packets sent and received that the device had counted before, less those of earlier devices of this name.
     before: Cell<[i64; 2]>,
     interface: &'static str,
     /// The interfaces of translator and collector, which drop frames.
@@ -244,7 +244,7 @@ pub struct WireCounts {
     pub sent: u64,
     /// Answers that it received.
     pub received: u64,
-    /// Frames, and answers, that the wire dropped: as asked for, or because the kernel had no place for them.
+    /// Frames, and answers, that the wire dropped: as requested, or because the kernel had no room for them.
     pub dropped: [u64; 2],
 }
 
@@ -261,7 +261,7 @@ impl WireEnds {
                 .map(|mac| mac.trim().to_owned())
                 .with_context(|| format!("cannot read {path}"))
         };
-        // Both ends are this host's: without these, the kernel takes their packets for forged ones.
+        // Both ends belong to this host: without these settings, the kernel would take their packets for forged ones.
         for interface in ["all", near, link] {
             for (setting, value) in [("rp_filter", "0"), ("accept_local", "1")] {
                 let path = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
@@ -315,7 +315,7 @@ impl WireEnds {
         Ok(WireCounts { sent, received, dropped })
     }
 
-    /// Starts to remove the device while nothing passes. The process ends when it is gone, after programs have closed it.
+    /// Starts removing the device, while nothing passes. The process ends when it is gone, after programs have closed it.
     pub(crate) fn spawn_removal(&self) -> anyhow::Result<Child> {
         let WireCounts { sent, received, .. } = self.counts()?;
         self.before.set([sent, received].map(|count| -(count as i64)));
@@ -339,8 +339,8 @@ impl WireEnds {
     }
 }
 
-/// Lets packets that leave by one of these interfaces, with an address of the other end, go to the wire: the kernel's first
-/// rule finds all addresses of this host here.
+/// Sends packets that leave by one of these interfaces, for the other end's address, to the wire: the kernel's first rule
+/// would deliver them on this host, which has all these addresses.
 fn route_between_own_ends(ends: [&str; 2]) -> anyhow::Result<()> {
     restore_ipv6_rules();
     let network = Ipv6Addr::from_bits(IPV6_ENDS[0].to_bits() & !0 << 64);
@@ -353,12 +353,12 @@ fn route_between_own_ends(ends: [&str; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes the rule that finds addresses of this host, however often it is there.
+/// Deletes the rule that looks up this host's addresses, however often it is there.
 fn delete_first_ipv6_rule() {
     while run_command("ip", "-6 rule delete pref 0 lookup local").is_ok() {}
 }
 
-/// Undoes that; it is not an error if it was not done.
+/// Undoes [`route_between_own_ends`]; it is not an error if that was not done.
 fn restore_ipv6_rules() {
     // There is always one: the kernel would add another beside its own.
     let _ = run_command("ip", "-6 rule add pref 2 lookup local");
@@ -388,8 +388,8 @@ fn read_count(path: &str) -> anyhow::Result<u64> {
     Ok(text.trim().parse()?)
 }
 
-/// Drops this share of the RoCEv2 frames that leave an interface. No other packets, such as the kernel's own of IPv6:
-/// nobody counts them as sent, so they must not count as dropped.
+/// Drops this share of the RoCEv2 frames that leave an interface, and no other packets, such as the kernel's own over
+/// IPv6: nobody counts those as sent, so they must not count as dropped.
 fn lose_frames(interface: &str, ip: IpAddr, share: f64) -> anyhow::Result<()> {
     // Whatever the filter does not take goes to the second band.
     let bands = "bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
@@ -405,7 +405,7 @@ fn lose_frames(interface: &str, ip: IpAddr, share: f64) -> anyhow::Result<()> {
     run_command("tc", &format!("filter replace dev {interface} parent 1: {filter}"))
 }
 
-/// Packets that left an interface of a veth pair for nowhere: more waited for the CPU than `net.core.netdev_max_backlog`.
+/// Packets lost after an interface of a veth pair: more waited for the CPU than `net.core.netdev_max_backlog` allows.
 fn refused_by_peer(interface: &str) -> anyhow::Result<u64> {
     read_count(&format!("/sys/class/net/{interface}/statistics/tx_dropped"))
 }

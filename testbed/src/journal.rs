@@ -28,8 +28,8 @@ pub struct ReportFate {
     pub copies_lost: u8,
     /// Bit n: the frame reached the NIC damaged.
     pub copies_damaged: u8,
-    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may still have been executed, in the
-    /// place of what the requester sent under its number after that.
+    /// Bit n: copy n's queue pair gave it up as lost. A frame that was only late may still have been executed, in place of
+    /// what the requester sent under its number later.
     pub copies_given_up: u8,
     /// Bit n: copy n's frame may have arrived after later ones.
     pub copies_moved: u8,
@@ -102,10 +102,10 @@ pub struct Journal {
 struct ReportTimes {
     /// By report: when it was made, and when a datagram of it was last sent.
     reports: Vec<[u64; 2]>,
-    /// When the translator had executed everything sent but what it held: when the question was asked, and when it was
-    /// answered.
+    /// When the translator had executed everything sent except what it held: the times of the question and of the
+    /// answer.
     idle: Vec<[u64; 2]>,
-    /// When it held nothing, either.
+    /// When, in addition, it held nothing.
     settled: Vec<u64>,
 }
 
@@ -145,8 +145,8 @@ impl Journal {
         }
     }
 
-    /// Notes that at some moment between `asked` and now the translator had executed everything sent, but for what it
-    /// holds for a while.
+    /// Notes that at some moment between `asked` and now the translator had executed everything sent, except what it holds
+    /// for a while.
     pub fn note_idle(&mut self, asked: u64) {
         if let Some(times) = &mut self.times {
             times.idle.push([asked, now()]);
@@ -161,7 +161,7 @@ impl Journal {
     }
 
     /// From when to when the report at `place` was under way: made, sent, and executed by the translator, which may
-    /// hold it for `held` milliseconds. All of time if that is not kept.
+    /// hold it for `held` milliseconds. All of time if times are not kept.
     pub fn under_way(&self, place: usize, held: u64) -> RangeInclusive<u64> {
         let Some(times) = &self.times else { return 0..=u64::MAX };
         let [made, sent] = times.reports[place];
@@ -170,7 +170,7 @@ impl Journal {
             let idle = times.idle.partition_point(|[asked, _]| *asked <= moment);
             times.idle.get(idle).map(|[_, answered]| *answered)
         };
-        // It is held from when it was taken, and that is known as late.
+        // It is held from when it was taken, which is known only as "by then".
         let idle = idle_after(sent).and_then(|taken| match held {
             0 => Some(taken),
             held => idle_after(taken.saturating_add(held)),

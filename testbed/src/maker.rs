@@ -1,9 +1,9 @@
 //! Reports of a stream of packets: exactly as many as requested.
 //!
 //! A packet makes a report of each primitive and one per hop, and the end of an epoch one per column and sketching
-//! switch. With a given number of reports, the columns of the running epoch are included: with its first packet it is
-//! decided whether there is room for them. An epoch without room is not reported at all. The rest, less than a packet
-//! makes, are further values of one flow.
+//! switch. A given number of reports includes the columns of the running epoch: its first packet decides whether there
+//! is room for them. An epoch without room is not reported at all. The rest, fewer than a packet makes, are further
+//! values of one flow.
 
 use super::workload::{SwitchReport, Workload};
 use crate::topology::Topology;
@@ -65,7 +65,7 @@ impl Maker {
         cost + if self.sketched { columns } else { 0 } <= left
     }
 
-    /// Ends the running epoch, and fills up with values of a packet for which there is no more room.
+    /// Ends the running epoch, and fills up with values of a packet whose reports do not all fit.
     fn end_epoch_and_fill(&mut self, packet: Option<TrafficPacket>, reports: &mut Vec<SwitchReport>) {
         self.ended = true;
         let before = reports.len();

@@ -63,7 +63,7 @@ pub struct EpochOutcome {
 }
 
 impl EpochOutcome {
-    /// Those of a store, which are none if it has no epochs.
+    /// Those of a store; none if it has no epochs.
     pub fn from_tallies(store: &str, epochs: &Epochs, tallies: &EpochTallies) -> Vec<Self> {
         let by_collector = epochs.by_collector().iter().zip(tallies.by_collector()).enumerate();
         let all =

@@ -359,7 +359,7 @@ async fn run_there(
 }
 
 impl Testbed {
-    /// Asks the stores with epochs the same again, once so many epochs of each are written.
+    /// Asks the stores with epochs the same again, once at least `least` epochs of each are written.
     ///
     /// # Errors
     /// No store has epochs; a collector does not answer, or its epochs do not turn.
@@ -378,15 +378,15 @@ impl Testbed {
     }
 }
 
-/// About how many packets make so many reports: of each epoch of the sketch, its packets and its columns.
+/// About how many packets make the `wanted` reports, counting the packets and columns of each sketch epoch.
 fn of_epochs(topology: &Topology, workload: &Workload, wanted: Option<u64>) -> Option<u64> {
     let packets = topology.run.epoch_packets;
     let reports = packets * (topology.network.tiers.len() as u64 + 2) + workload.epoch_cost();
     wanted.map(|wanted| (u128::from(wanted) * u128::from(packets) / u128::from(reports.max(1))) as u64)
 }
 
-/// The faults that can act on reports and NACKs here: a damaged datagram with its old UDP checksum leaves
-/// through a raw socket alone, so without the right to open one there is no damage on these links.
+/// The faults that can act on reports and NACKs here: a damaged datagram with its old UDP checksum can only
+/// leave through a raw socket, so without the right to open one there is no damage on these links.
 fn supported_faults(faults: Faults) -> Faults {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let refused = faults.can_corrupt()
@@ -461,7 +461,7 @@ fn of_capture(path: &Path) -> anyhow::Result<PacketSource> {
 /// What the checks of all primitives found.
 struct CheckResults {
     tallies: Vec<(Primitive, EpochTallies)>,
-    /// Of each epoch, of stores that have any.
+    /// One for each epoch of stores that have any.
     epochs: Vec<EpochOutcome>,
     ends: ReportEnds,
     left: Pools,

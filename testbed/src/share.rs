@@ -11,8 +11,8 @@ use dta_proto::store::{StoreKind, StoreSpec};
 /// The most collectors that a translator serves.
 pub const MOST: usize = 16;
 
-/// The part that a place has, where `of` places in a row are shared by `parts`, each of which has as many as the
-/// others as far as they go.
+/// The part to which a place belongs, if `of` consecutive places are divided among `parts` parts as evenly as
+/// possible.
 pub fn part_of_place(place: usize, of: usize, parts: usize) -> usize {
     place * parts / of.max(1)
 }
@@ -22,7 +22,7 @@ fn places_of_part(part: usize, of: usize, parts: usize) -> Range<usize> {
     (part * of).div_ceil(parts)..((part + 1) * of).div_ceil(parts)
 }
 
-/// So many collectors, by number from 0. One alone has everything.
+/// How collectors, numbered from 0, share everything. One alone has it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     collectors: usize,
@@ -38,7 +38,7 @@ impl Share {
         Share { collectors: collectors.clamp(1, MOST), replicas: 1 }
     }
 
-    /// The same with each key at so many of them: copies of values are spread, and others written to each.
+    /// The same with each key at this many of them: copies of values are spread, and everything else is written to each.
     pub fn with_replicas(self, replicas: usize) -> Share {
         Share { replicas, ..self }
     }
@@ -52,12 +52,12 @@ impl Share {
         self.replicas
     }
 
-    /// The collector that has a key; the first one.
+    /// The collector that has a key; the first, if there are several.
     pub fn collector_of_key(self, key: &Key) -> usize {
         part_of_place(buckets::bucket_of_key(key).into(), 256, self.collectors)
     }
 
-    /// The number of a slot of the `replica`-th collector of a key, through all collectors.
+    /// The number of a slot of the `replica`-th collector of a key, counted across all collectors.
     fn global_slot(self, key: &Key, replica: usize, slot: u64, slots: u64) -> u64 {
         ((self.collector_of_key(key) + replica) % self.collectors) as u64 * slots + slot
     }
@@ -91,7 +91,7 @@ impl Share {
         (0..self.replicas).flat_map(at).collect()
     }
 
-    /// The stores of which a collector has something.
+    /// The stores of which a collector has any part.
     pub fn stores_at_collector(self, collector: usize, stores: &[StoreSpec]) -> Vec<&StoreSpec> {
         let has = |store: &&StoreSpec| match store.kind {
             StoreKind::Append { lists, .. } => {

@@ -32,8 +32,8 @@ pub struct Topology {
     pub collector: CollectorSettings,
     #[serde(default)]
     pub translator: TranslatorSettings,
-    /// One store per primitive; one that is left out is that of the embedded topology. With a reporter switch, these four
-    /// tables are left out.
+    /// One store per primitive; a missing one is taken from the embedded topology. With a reporter switch, these four tables
+    /// are left out.
     #[serde(default, rename = "store")]
     pub stores: Vec<StoreSpec>,
     /// Machines that the testbed runs on; `None` = this one.
@@ -189,14 +189,14 @@ impl Topology {
         self.machines.iter().any(|machine| machine.has_role(MachineRole::Reporter))
     }
 
-    /// What of its stores each collector has.
+    /// Which part of the stores each collector has.
     pub fn collector_share(&self) -> Share {
         self.share_among(
             self.machines.iter().filter(|machine| machine.has_role(MachineRole::Collector)).count(),
         )
     }
 
-    /// The same of so many collectors.
+    /// The same for this many collectors.
     pub fn share_among(&self, collectors: usize) -> Share {
         Share::with_collectors(collectors).with_replicas(if self.translator.spread_copies { 2 } else { 1 })
     }

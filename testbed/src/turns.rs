@@ -16,11 +16,11 @@ use crate::topology::{Primitive, Topology};
 use crate::workload::SeenFlow;
 
 pub const STORES: [Primitive; 2] = [Primitive::KeyWrite, Primitive::Postcarding];
-/// Time between two checks of whether the translator has executed everything sent: between traffic that is spread, and in
-/// traffic that is as fast as it can be, which then stops for a moment, or to a switch, which takes long to say.
+/// Time between two checks whether the translator has executed everything sent: for traffic that is spread; and for
+/// traffic at full speed, which each check stops for a moment, or to a switch, which takes long to answer.
 const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
-/// The least time between two checks, in terms of how long one takes: an emulated machine with other work needs 200 ms,
-/// and traffic would wait for checks alone.
+/// The least time between two checks, as a multiple of how long one takes: a busy emulated machine needs 200 ms, and
+/// traffic would do nothing but wait for checks.
 const CHECK_SHARE: u32 = 5;
 /// Longest time for epochs to end and to be written, and for a collector that was started again to list them.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
     pub count: u32,
-    /// Whether traffic lasts as long as so many of them, and the checks wait until all of them are written. Otherwise
-    /// nothing waits for them.
+    /// Whether traffic lasts for `count` epochs, and the checks wait until all of them are written. Otherwise nothing
+    /// waits for them.
     pub spread: bool,
 }
 
@@ -41,7 +41,7 @@ impl Turns {
     }
 }
 
-/// Spreads traffic evenly over a time, and over epochs: each of as many parts as there are to be epochs waits until one has
+/// Spreads traffic evenly over a time, and over epochs: it has one part per epoch, and each part waits until an epoch has
 /// ended since the part before it began, however slow the machine is.
 pub struct Pace {
     begin: Instant,
@@ -87,7 +87,7 @@ impl Pace {
                 self.next_check = Instant::now() + self.check_interval.max(CHECK_SHARE * start.elapsed());
             }
             let left = due.saturating_duration_since(Instant::now());
-            // A timer is not finer.
+            // Timers are no finer.
             if left < Duration::from_millis(1) && self.may_begin(packets, topology, &rig.daemons).await? {
                 return Ok(());
             }
@@ -99,7 +99,7 @@ impl Pace {
         }
     }
 
-    /// Whether the part of the traffic that comes after so many packets may begin.
+    /// Whether the part of the traffic that comes after this many packets may begin.
     async fn may_begin(
         &mut self,
         packets: u64,
@@ -120,7 +120,7 @@ impl Pace {
     }
 }
 
-/// How many epochs of each store all writers have left at each collector, at least.
+/// How many epochs all writers have left: the least number of any store and collector.
 async fn count_ended_epochs(all: &Spread, topology: &Topology) -> anyhow::Result<u64> {
     let mut least = u64::MAX;
     for primitive in STORES {
@@ -149,7 +149,7 @@ pub struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Daemons are asked about flows.
+    /// Asks daemons about flows.
     pub async fn from_daemons(
         daemons: &'a Daemons,
         plan: &Plan<'a>,
@@ -191,7 +191,7 @@ impl<'a> Asking<'a> {
         StoreAnswers::query_stores(self.all, self.topology, self.flows, epochs).await
     }
 
-    /// Waits until all epochs that answered are over and written, and asks again, and those opened since, too. Says in
+    /// Waits until all epochs that answered are over and written, then asks them again, and those opened since. Says in
     /// words if anything has changed.
     pub async fn ask_when_written(
         &self,
@@ -206,14 +206,14 @@ impl<'a> Asking<'a> {
         Ok((answers, changed))
     }
 
-    /// Waits until so many epochs of each store are written; returns how many are.
+    /// Waits until at least this many epochs of each store are written; returns how many are.
     pub async fn until_so_many(&self, least: u32) -> anyhow::Result<u64> {
         let written = |epochs: &[Epochs; 2]| epochs.iter().map(Epochs::written_count).min().unwrap_or(0);
         let is_enough = |epochs: &[Epochs; 2]| written(epochs) >= u64::from(least);
         Ok(written(&self.list_when("too few epochs are written", is_enough).await?))
     }
 
-    /// Lists the epochs again and again until they are as they are to be.
+    /// Lists the epochs again and again until `are_so` accepts them.
     async fn list_when(
         &self,
         otherwise: &str,
@@ -233,8 +233,8 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// Kills the collector, makes one file of the epochs that each history has, starts it again, and asks the same again.
-/// Says in words if anything has changed.
+/// Kills the collector, compacts each history into one file, starts the collector again, and asks the same again. Says
+/// in words if anything has changed.
 pub async fn ask_after_restart(
     daemons: &mut Daemons,
     plan: &Plan<'_>,
@@ -247,7 +247,7 @@ pub async fn ask_after_restart(
     changed_by_restart(&daemons.all, plan.topology, flows, before).await
 }
 
-/// Makes one file of the epochs of each store in a history.
+/// Compacts the epochs of each store in a history into one file.
 pub fn compact_history(history: &str, topology: &Topology) -> anyhow::Result<()> {
     for primitive in STORES {
         let table = EpochTable::open(Path::new(history), topology.store_of_primitive(primitive))?;

@@ -83,7 +83,7 @@ async fn query_lists(all: &Spread, store: &StoreSpec) -> Result<Vec<TailAnswer>,
     Ok(answers)
 }
 
-/// Where batches are missing in a ring that holds these, by sequence and number of entries.
+/// Where batches are missing in a ring that holds `batches`, each a sequence and a number of entries.
 fn find_gaps(mut batches: Vec<(u32, u8)>, ring: u64) -> Vec<Gap> {
     batches.sort_unstable();
     let newest = batches.last().map_or(0, |batch| batch.0);
@@ -91,7 +91,7 @@ fn find_gaps(mut batches: Vec<(u32, u8)>, ring: u64) -> Vec<Gap> {
     let (mut gaps, mut at) = (Vec::new(), 0);
     for (sequence, count) in batches {
         let sequence = u64::from(sequence);
-        // An older turn's, in a place where the newer batch is missing: read before it, if at all.
+        // A lower one is left from the ring's previous turn, in place of a newer batch that is missing.
         if sequence >= expected {
             if sequence > expected {
                 gaps.push(Gap { at, batches: sequence - expected });
@@ -188,7 +188,7 @@ fn check_list(
             }
             continue;
         }
-        // Nothing reveals what never came after the newest batch, nor where it was if its place is unknown.
+        // Nothing reveals what should have come after the newest batch, nor where an entry was if its place is unknown.
         let anywhere = entry.fate.moved || next.is_none();
         let before_all = missing.last.is_none() && answer.overwritten_batches > 0;
         let excused = if !entry.fate.has_arrived() {

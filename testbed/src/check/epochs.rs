@@ -1,10 +1,10 @@
 //! The epochs of a store, and which of them each report counts for.
 //!
-//! A report is in the epoch whose memory the translator wrote to when it executed it. That moment is known to lie in the
-//! time that the report was [under way](crate::journal::Journal::under_way). A report that was under way within one epoch
-//! alone is in that one. One that was under way while writers moved from an epoch to the next is in one of the two, and
-//! the answers say in which: each answer needs a report of its own. Whether the answers of an epoch fit the reports that
-//! count for it is then checked as without epochs.
+//! A report is in the epoch whose memory the translator wrote to when it executed the report. That moment is known to lie
+//! in the time that the report was [under way](crate::journal::Journal::under_way). A report that was under way within a
+//! single epoch is in that one. If it was under way while writers moved from one epoch to the next, it is in one of the
+//! two, and the answers say which: each answer needs a report of its own. Whether the answers of an epoch fit the reports
+//! that count for it is then checked as without epochs.
 //!
 //! A store without epochs has one, which never ends.
 
@@ -18,7 +18,7 @@ use super::Tally;
 use crate::share::Share;
 use crate::workload::SeenFlow;
 
-/// An epoch of a store, by its collector. Moments are milliseconds since 1970 by its clock.
+/// An epoch of a store, as its collector reports it. Moments are milliseconds since 1970 by the collector's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CollectorEpoch {
     /// The generation of its memory.
@@ -30,7 +30,7 @@ pub struct CollectorEpoch {
     /// When the last writer had moved; `None` = unknown, because it is open, not sealed yet, or a writer did not
     /// confirm.
     pub flipped_to: Option<u64>,
-    /// The slots that it has in the history; `None` = it is not written yet.
+    /// Its slots in the history; `None` = it is not written yet.
     pub rows: Option<u64>,
     #[serde(skip)]
     pub ahead: Ahead,
@@ -55,7 +55,7 @@ impl Ahead {
 }
 
 impl CollectorEpoch {
-    /// As a collector reports it, whose clock is so far ahead.
+    /// From the report of a collector whose clock is `ahead` of ours.
     pub fn from_control_epoch(epoch: &control::Epoch, ahead: Ahead) -> Self {
         let known = |moment: u64| (moment != 0).then_some(moment);
         Self {
@@ -81,12 +81,12 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Those of a store that has none, at so many collectors.
+    /// For a store without epochs, at this many collectors.
     pub fn without_epochs(collectors: usize) -> Self {
         Self { of: vec![vec![CollectorEpoch::default()]; collectors], are_real: false, may_repeat: false }
     }
 
-    /// Those that each collector lists, the oldest first. Generations without a gap, or some epoch is missing.
+    /// The epochs that each collector lists, the oldest first. A gap between generations means that an epoch is missing.
     pub fn try_from_lists(of: Vec<Vec<CollectorEpoch>>, may_repeat: bool) -> Result<Self, String> {
         for epochs in &of {
             let generations: Vec<u64> = epochs.iter().map(|epoch| epoch.generation).collect();
@@ -106,7 +106,7 @@ impl Epochs {
         &self.of
     }
 
-    /// Whether each of these is written by what `later` says.
+    /// Whether each of these is written according to `later`.
     pub fn are_written_in(&self, later: &Epochs) -> bool {
         let is_written = |now: &[CollectorEpoch], known: &CollectorEpoch| {
             now.iter().any(|epoch| epoch.generation == known.generation && epoch.rows.is_some())
@@ -114,7 +114,7 @@ impl Epochs {
         self.of.iter().zip(&later.of).all(|(known, now)| known.iter().all(|epoch| is_written(now, epoch)))
     }
 
-    /// How many are written at each collector, at least.
+    /// How many are written at the collector with the fewest.
     pub fn written_count(&self) -> u64 {
         let written =
             |epochs: &Vec<CollectorEpoch>| epochs.iter().filter(|epoch| epoch.rows.is_some()).count() as u64;
@@ -130,11 +130,11 @@ impl Epochs {
         self.of.iter().map(Vec::len).max().unwrap_or(1)
     }
 
-    /// The first and the last epoch of a collector, by place, that a report may be in that was under way `when`.
+    /// The first and the last epoch of a collector, by place, that may contain a report that was under way `when`.
     pub(super) fn of_report(&self, collector: usize, when: &RangeInclusive<u64>) -> RangeInclusive<usize> {
         let epochs = &self.of[collector];
-        // Without a known end, its writers have moved when those of the next one begin to: a store has at most one
-        // former epoch.
+        // If its end is unknown: its writers had moved when those of the next epoch began to, because a store has at
+        // most one former epoch.
         let end = |n: usize| {
             let next = epochs.get(n + 1).and_then(|next: &CollectorEpoch| next.flipped_from);
             epochs[n].flipped_to.or(next).map_or(u64::MAX, |end| *epochs[n].ahead.local_moments(end).end())
@@ -179,7 +179,7 @@ impl Epochs {
                     let keys = some.iter().map(|n| flows[*n].key).collect();
                     let at = if self.are_real { epoch.opened.into() } else { Default::default() };
                     let question = Question { store: store.to_owned(), keys, kind, at };
-                    // Of keys at several collectors, all are asked.
+                    // If a key is at several collectors, all are asked.
                     let answer = match share.replicas() {
                         1 => all.members()[collector].ask.query_keys(question).await?,
                         _ => all.query_keys(question).await?,
@@ -192,7 +192,7 @@ impl Epochs {
                     );
                     anyhow::ensure!(answer.of_keys.len() == some.len(), "not every key was answered");
                     for (n, answer) in some.iter().zip(answer.of_keys) {
-                        // What an earlier epoch has is compared there.
+                        // An answer from an earlier epoch is compared in that epoch.
                         let answer = match answer.earlier_epoch() {
                             Some(_) => kind.answer_of_none(),
                             None => answer,
@@ -230,17 +230,17 @@ impl From<Tally> for EpochTallies {
     }
 }
 
-/// A report that the truth of an answer is made of.
+/// A report that an answer may be from.
 pub(super) struct Candidate {
     /// The epochs that it may be in.
     pub(super) epochs: RangeInclusive<usize>,
-    /// By all records, nothing of it landed.
+    /// According to all records, nothing of it landed.
     pub(super) is_gone: bool,
 }
 
-/// Which report each epoch's answer is from: `is_answer` says whether it may be from this report. Each report is taken
-/// once: first one that was reported after the answers of earlier epochs, then one that can be in few epochs, so that as
-/// many answers as possible have one. `None`: the epoch has no answer, or no report is left for it.
+/// Which report each epoch's answer is from: `is_answer` says whether it may be from a report. Each report is taken once.
+/// Preferred are reports that came after the answers of earlier epochs, then those that later epochs can use least, so
+/// that as many answers as possible have one. `None`: the epoch has no answer, or no report is left for it.
 pub(super) fn witnesses(
     epochs: usize,
     candidates: &[Candidate],

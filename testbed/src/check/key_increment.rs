@@ -35,8 +35,8 @@ async fn query_counters(
 ///
 /// What each counter must hold is computed from the reports: the sum of what arrived and was not lost on the way to
 /// it, over all keys that share it; and the most it may hold, with reports for which a queue pair does not know
-/// whether they were executed. An answer below is wrong unless whole reports, of as many as `pools` has without a
-/// record, make up the difference; one above always, because RC adds once.
+/// whether they were executed. An answer below the sum is wrong unless whole reports, no more than `pools` has without
+/// a record, make up the difference; one above the most always is, because RC adds once.
 pub(super) fn check_answers(
     (kind, share): (&StoreKind, Share),
     flows: &[SeenFlow],

@@ -37,7 +37,7 @@ struct ValueReport<'a> {
 }
 
 impl ValueReport<'_> {
-    /// Whether by all records any copy is in memory.
+    /// Whether any copy is in memory according to all records.
     fn has_any_copy_landed(&self, copies: usize) -> bool {
         (0..copies).any(|n| self.entry.fate.has_copy_landed(n))
     }
@@ -61,7 +61,7 @@ pub(super) fn check_answers(
         unreachable!("called with the key-write store");
     };
     let mut by_flow: Vec<Vec<ValueReport<'_>>> = flows.iter().map(|_| Vec::new()).collect();
-    // One that may be in two epochs may have overwritten others in both.
+    // A report that may be in two epochs may have overwritten others in both.
     let mut occupancy: Vec<Occupancy> =
         (0..epochs.max_per_collector()).map(|_| Occupancy::default()).collect();
     for (place, entry) in journal.reports_of_primitive(Primitive::KeyWrite) {
@@ -122,15 +122,15 @@ pub(super) fn check_answers(
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ValueEpochs {
     epoch: Vec<usize>,
-    /// Epochs whose answer is from a report that counts for another one, with that report.
+    /// Epochs whose answer is from a report that counts for another epoch, with that report.
     repeated: Vec<(usize, usize)>,
     /// Epochs whose answer was reported before that of an earlier one.
     backwards: Vec<usize>,
 }
 
 impl ValueEpochs {
-    /// A report is where an answer is from it; another one, where it is explained that no answer is from it: replaced by
-    /// a newer one, lost, or overwritten.
+    /// A report counts for the epoch whose answer is from it, or else for one where it is explained that none is: it was
+    /// replaced by a newer one, lost, or overwritten.
     fn from_answers(
         reports: &[ValueReport<'_>],
         answers: &[Option<Vec<u8>>],
@@ -203,7 +203,7 @@ impl ValueEpochs {
         placed
     }
 
-    /// The reports that count for an epoch, in order, and that of its answer.
+    /// The reports that count for an epoch, and the one that its answer is from, in order.
     fn reports_in_epoch<'a, 'b>(
         &self,
         reports: &'b [ValueReport<'a>],
@@ -215,7 +215,7 @@ impl ValueEpochs {
 }
 
 /// The epoch of each report, if they were executed in order and each epoch answers with the last one that it got.
-/// `None`: there is no such way, or the order is not known.
+/// `None`: there is no such assignment, or the order is not known.
 fn epochs_in_order(
     reports: &[ValueReport<'_>],
     answers: &[Option<Vec<u8>>],
@@ -226,7 +226,7 @@ fn epochs_in_order(
     }
     let there: Vec<&ValueReport<'_>> =
         reports.iter().filter(|report| report.has_any_copy_landed(copies)).collect();
-    // By epoch: how many reports there may be up to its end, and with these, up to its begin.
+    // By epoch: each possible number of reports up to its end, with the number up to its beginning.
     let mut ways: Vec<BTreeMap<usize, usize>> = Vec::new();
     let mut begins = vec![0];
     for (epoch, answer) in answers.iter().enumerate() {
@@ -263,7 +263,7 @@ struct FlowEpoch<'a, 'b> {
     name: String,
     /// The reports that count for the epoch.
     reports: Vec<&'b ValueReport<'a>>,
-    /// Whether that of the answer counts for another one.
+    /// Whether the answer's report counts for another epoch.
     is_repeated: bool,
     is_backwards: bool,
     copies: usize,

@@ -1,5 +1,5 @@
-//! Asking the collectors about everything, over the same gRPC as anybody; comparing its answers with the truth, and saying of each
-//! report where it ended. One file for each primitive.
+//! Asks the collectors about everything, over the same gRPC as anybody, compares their answers with the truth, and says where each
+//! report ended. One file per primitive.
 //!
 //! The terms are the blueprint's: *queryable*, *superseded*, *overwritten*, *held*, *dropped*, *lost*, *unexplained*
 //! for reports; *right*, *absent*, *stale*, *partial*, *over*, *incomplete*, *wrong* for answers. A report that
@@ -35,7 +35,7 @@ use crate::share::Share;
 use crate::topology::{Primitive, Topology};
 use crate::workload::{EpochTruth, SeenFlow};
 
-/// What is asked about, and what is known of it.
+/// What is asked about, and what is known about it.
 pub struct CheckContext<'a> {
     pub flows: &'a [SeenFlow],
     /// All sketch epochs that have ended.
@@ -91,7 +91,7 @@ impl CheckContext<'_> {
 
 /// What the stores that may have epochs answered, by flow and epoch.
 pub struct StoreAnswers {
-    /// How the collectors that were asked share what there is.
+    /// How the collectors that were asked share keys and lists.
     share: Share,
     epochs_of_values: Epochs,
     epochs_of_paths: Epochs,
@@ -143,7 +143,7 @@ impl StoreAnswers {
         (values + self.paths.iter().flatten().flatten().count()) as u64
     }
 
-    /// Says in words if epochs answer otherwise since they `were` something. Later answers may be of more epochs.
+    /// Says in words if answers have changed since the epochs `were` something, such as written. `later` may have more epochs.
     pub fn changed_in(&self, later: &StoreAnswers, were: &str) -> Option<String> {
         fn count_changed<A: PartialEq>(before: &[Vec<A>], after: &[Vec<A>]) -> usize {
             let both = before.iter().zip(after).flat_map(|(before, after)| before.iter().zip(after));
@@ -245,7 +245,7 @@ impl ReportEnds {
         self.lost_or_missing(name)
     }
 
-    /// Like [`ReportEnds::not_found`], for a report that is missing if as many frames are, which carried nothing else.
+    /// Like [`ReportEnds::not_found`], but the loss of this many frames, which carried nothing else, explains it, too.
     fn not_found_in(&mut self, frames: u64, pools: &mut Pools) -> bool {
         let name = pools.take().or_else(|| pools.take_frames(frames));
         self.lost_or_missing(name)
@@ -279,7 +279,7 @@ impl ReportEnds {
     }
 }
 
-/// Bytes of memory that one call gives at most.
+/// The most bytes of memory that one call returns.
 const MEMORY_CHUNK: u64 = MAX_READ as u64;
 
 /// Bytes of a store's memory at one collector.

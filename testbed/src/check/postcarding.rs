@@ -30,7 +30,7 @@ pub(super) struct PathAnswer {
 pub struct IncompleteRows {
     /// How many it sent incomplete: no more paths than that may lack a hop without a loss.
     pub evicted: u64,
-    /// Postcards that came after their row, and were written with it once more.
+    /// Postcards that came after their row had left, and were written with it once more.
     pub joined: u64,
     /// How long it may hold a postcard, in milliseconds.
     pub held_ms: u64,
@@ -40,7 +40,7 @@ impl IncompleteRows {
     /// By what the translator counted; `flush_ms` is how long it waits for the rest of a row (0 = until a flush).
     pub fn from_statistics(statistics: &TestbedStatistics, flush_ms: u64) -> Self {
         let node = statistics.stage_total(Stage::Translator);
-        // Twice, because its clock is looked at between batches.
+        // Twice that, because it looks at its clock only between batches.
         Self {
             evicted: node.get(&translator::PARTIAL_ROWS),
             joined: node.get(&translator::JOINED_POSTCARDS),
@@ -75,7 +75,7 @@ struct Postcard<'a> {
 }
 
 impl Postcard<'_> {
-    /// Whether by all records any copy is in memory.
+    /// Whether any copy is in memory according to all records.
     fn has_any_copy_landed(&self, copies: usize) -> bool {
         (0..copies).any(|n| self.entry.fate.has_copy_landed(n))
     }
@@ -165,7 +165,7 @@ struct ShownPath<'a> {
     answer: &'a Option<PathAnswer>,
     /// By hop, whether it is there.
     hops: Vec<bool>,
-    /// Something else than the path.
+    /// Whether it shows anything but the path.
     wrong: bool,
 }
 
@@ -192,12 +192,12 @@ impl<'a> ShownPath<'a> {
 /// Which epoch each postcard of a flow counts for.
 struct PostcardEpochs {
     epoch: Vec<usize>,
-    /// Epochs that show a hop of which no report is left that may be in them.
+    /// Epochs that show a hop although no report that may be in them is left for it.
     foreign: Vec<usize>,
 }
 
 impl PostcardEpochs {
-    /// A postcard is where its hop is shown; another one, where it is explained that it is not.
+    /// A postcard counts for the epoch that shows its hop, or else for one where it is explained that it is not shown.
     fn from_answers(
         reports: &[Postcard<'_>],
         shown: &[ShownPath<'_>],
@@ -321,8 +321,8 @@ impl FlowEpoch<'_, '_> {
                 not_found += 1;
             }
         }
-        // Each alone; else all together, in the frames of one path: all copies of it if there is no answer, the one
-        // that the query answers from if an older path is there.
+        // Each is explained alone, or all together by the frames of one path: all its copies if there is no answer, the
+        // one that the query answers from if an older path is there.
         let frames = if answer.is_none() { there } else { 1 };
         let mut path = None;
         let mut unexplained = false;

@@ -756,7 +756,7 @@ impl World {
         all.map(|(place, _)| (*self.journal.under_way(place, 0).start(), place)).collect()
     }
 
-    /// The first flow whose values were reported at times that `are` so.
+    /// The first flow whose values were reported at times that `are` accepts.
     fn flow_of(&self, are: impl Fn(&[u64]) -> bool) -> u32 {
         let times = |flow: u32| self.times(flow).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
         (0..self.flows().len() as u32).find(|flow| are(&times(*flow))).expect("there is such a flow")

@@ -81,8 +81,8 @@ async fn serve_requests() -> anyhow::Result<Result<(), EndSignal>> {
     })
 }
 
-/// Reads requests in a thread. The receiver ends with the input, with [`Request::End`], or in silence. A process that
-/// does not end then, because it waits for something, is terminated, and its folder removed.
+/// Reads requests in a thread. The receiver ends with the input, with [`Request::End`], or after [`SILENCE`]. If the
+/// process then does not end, because it waits for something, it is terminated, and its folder removed.
 fn read_requests(folder: &Path) -> anyhow::Result<mpsc::UnboundedReceiver<Request>> {
     let (request_sender, requests) = mpsc::unbounded_channel();
     let heard = Arc::new(Mutex::new(Some(Instant::now())));
@@ -139,8 +139,8 @@ struct MachineAgent {
     folder: PathBuf,
     daemons: RefCell<Vec<Daemon>>,
     switches: RefCell<Vec<SimpleSwitch>>,
-    /// Switches that run on, by the file of their configuration and their name, and whether they were programmed as a
-    /// whole.
+    /// Switches that run on after this process, by configuration file and name, and whether they were programmed
+    /// completely.
     programmed: RefCell<BTreeMap<(String, String), bool>>,
     reporters: RefCell<Option<Reporters>>,
     /// The last programmed reporter switch.
@@ -186,7 +186,7 @@ impl MachineAgent {
                 Some(mut reporter) => reporter.stop_reporting().await.map(drop).map_err(Into::into),
                 None => setup::clear_switch(&config, &name).await,
             };
-            // The reason was reported for the others, and it keeps them from being emptied.
+            // Why the others were not programmed completely was reported, and also keeps them from being emptied.
             if whole {
                 emptied.context(NOT_EMPTIED)?;
             }
@@ -314,7 +314,7 @@ impl MachineAgent {
         })
     }
 
-    /// Notes that a switch is programmed, or was completely. A bmv2 started for it ends with all that it holds.
+    /// Notes that a switch is being programmed, or has been as a `whole`, unless it is a bmv2 that ends with this process.
     fn note_programmed(&self, file: &str, name: &str, whole: bool) {
         if self.switches.borrow().is_empty() {
             self.programmed.borrow_mut().insert((file.to_owned(), name.to_owned()), whole);

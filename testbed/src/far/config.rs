@@ -76,7 +76,7 @@ pub struct Machine {
     /// For a bmv2: it is started there, too, on these interfaces, each as `PORT@INTERFACE`.
     #[serde(default)]
     pub simple_switch: Vec<String>,
-    /// Of a reporter: its ports that lead to its machine with the role traffic, in the order of `interfaces` there.
+    /// For a reporter: its ports to its machine with the role traffic, in the order of `interfaces` there.
     #[serde(default)]
     pub host_ports: Vec<u16>,
     /// For a reporter: the link to the translator.
@@ -84,7 +84,7 @@ pub struct Machine {
     /// For the traffic: the interfaces to the reporter, one for each of two hosts.
     #[serde(default)]
     pub interfaces: Vec<String>,
-    /// Of the traffic: the name of the machine with its reporter; may be left out where there is one.
+    /// For the traffic: the name of the machine with its reporter; may be left out if there is only one.
     pub reporter: Option<String>,
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn check_machines(machines: &[Machine], places: &KeyPositions) -> Res
     Ok(())
 }
 
-/// What is wrong about the reporter that a machine names, and what it has to be. `before` are the machines before it.
+/// What is wrong with the reporter that a machine names, and what it has to be. `before` are the machines before it.
 fn wrong_reporter<'a>(
     machine: &'a Machine,
     before: &[Machine],
@@ -214,7 +214,7 @@ fn wrong_reporter<'a>(
     is_taken.then_some((name, "another reporter than that of the traffic before: each has its own"))
 }
 
-/// What of a machine is not as the run with a reporter switch needs it: key, value, and what it has to be.
+/// What makes a machine unfit for a run with a reporter switch: key, value, and what it has to be.
 fn wrong_for_reporter(machine: &Machine) -> Option<(&'static str, String, &'static str)> {
     let is_reporter = machine.has_role(MachineRole::Reporter);
     let ports = format!("{:?}", machine.host_ports);

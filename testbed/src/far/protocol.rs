@@ -61,7 +61,7 @@ pub enum Request {
         /// See `source`.
         translator: SocketAddrV4,
         faults: Faults,
-        /// Of what they choose by chance.
+        /// For what they choose at random.
         seed: u64,
     },
     /// Sends reports, in order, and repeats what is requested; the answer is a [`Reported`].
@@ -113,7 +113,7 @@ pub struct Outgoing {
 pub struct Reported {
     /// What left since the last answer.
     pub deliveries: Vec<Delivery>,
-    /// Reports that the faults held back, by switch and number there: others' may have overtaken them.
+    /// Reports that the faults held back, by switch and number there: other switches' may have overtaken them.
     pub held: Vec<(u16, u32)>,
     pub side: ReporterSide,
 }

@@ -39,7 +39,7 @@ impl FarReporters {
     ) -> anyhow::Result<Self> {
         let mut hosts = Vec::new();
         for machine in machines {
-            // Those of other machines' switches stay silent and unnoticed.
+            // Each machine opens one for every switch; those of other machines' switches stay silent.
             let source = machine.settings.address;
             let open = Request::Reporters { count: switches, source, translator, faults, seed };
             machine.call::<()>(&open).await?;
@@ -75,7 +75,7 @@ impl FarReporters {
         Ok(())
     }
 
-    /// Sends what was taken, takes NACKs and sends again what they ask for. Gives what became of reports.
+    /// Sends what was taken, takes NACKs and sends again what they ask for. Returns what became of reports.
     pub async fn poll(&mut self) -> anyhow::Result<Reported> {
         let (mut all, mut asked) = (Reported::default(), vec![false; self.hosts.len()]);
         while let Some(first) = self.waiting.first() {

@@ -71,7 +71,7 @@ pub struct FarSwitch {
 
 /// The translator's configuration there, and the switch in it.
 const CONFIG: &str = "translator.toml";
-/// Its name, which is also that of its session: another one than that of the translator in the same file.
+/// Its name, also of its session: it must differ from that of the translator in the same file.
 const SWITCH: &str = "testbed-switch";
 
 impl FarSwitch {
@@ -169,7 +169,7 @@ async fn start_collector(
     let device = &plan.topology.collector.device;
     let place = CollectorPlace {
         number,
-        // What it hands out are keys to memory: they go through ssh alone.
+        // It hands out keys to memory, which must go through ssh only.
         listen: "127.0.0.1:0".into(),
         memory: format!("{}/memory", machine.folder),
         address: machine.settings.address.into(),
@@ -187,8 +187,8 @@ async fn start_collector(
     Ok(FarCollector { machine, control, roce })
 }
 
-/// Makes a switch hold the translator's program; starts it, if it is a software switch. Where epochs turn, it is kept in
-/// step with the collectors.
+/// Loads the translator's program into a switch; starts the switch first if it is software. If epochs turn, the switch is
+/// kept in step with the collectors.
 async fn program_switch(
     plan: &Plan<'_>,
     machine: &Arc<RemoteMachine>,
@@ -220,7 +220,7 @@ pub async fn start_bmv2(machine: &RemoteMachine, switch: &toml::Table) -> anyhow
     machine.call(&Request::SimpleSwitch { interfaces, control: control.to_owned() }).await
 }
 
-/// The bits of the reporters that send columns of sketches, if the switch has the store of these: it gives none by
+/// Bits for the reporters that send columns of sketches, if the switch has the store for them: it assigns none by
 /// itself.
 fn sketch_reporters(topology: &Topology, switch: &toml::Table) -> String {
     let is_sketch = |store: &&StoreSpec| store.primitive() == Primitive::SketchMerge.canonical_name();

@@ -27,7 +27,7 @@ use dta_telemetry::reports::ArrivalTime;
 pub struct Target {
     /// Its name here and as a program of libFuzzer.
     pub name: &'static str,
-    /// Panics where the property does not hold; gives whether the decoder took the bytes.
+    /// Panics if the property does not hold; returns whether the decoder took the bytes.
     pub check: fn(&[u8]) -> bool,
     /// Bytes to begin with, made from the project's vectors: many of them are taken.
     pub seeds: fn() -> Vec<Vec<u8>>,
@@ -121,7 +121,7 @@ fn check_int(bytes: &[u8]) -> bool {
     taken
 }
 
-/// As the bytes are, as an Ethernet frame, and once more with the checksums made right, to come past them.
+/// Parses the bytes as they are, as an Ethernet frame, and once more with correct checksums, to get past these.
 fn check_packet(bytes: &[u8]) -> bool {
     let framed = ethernet::EthernetFrame::new_checked(bytes).is_ok_and(|frame| parse_frame(frame.payload()));
     let plain = parse_frame(bytes);

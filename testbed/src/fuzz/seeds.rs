@@ -1,4 +1,4 @@
-//! Where the loop begins: the vectors that every implementation is tested on.
+//! Where the loop begins: the vectors on which every implementation is tested.
 
 use dta_proto::key::Flow;
 use dta_telemetry::int::emit::{Carrier, EmittedDatagram, EmittedPacket, EmittedReport, Hop, Local, Stack};
@@ -40,8 +40,8 @@ pub(crate) fn keys() -> Vec<Vec<u8>> {
     cases(&vectors(), &["keys"]).map(|case| case["text"].as_str().expect("a key as text").into()).collect()
 }
 
-/// Reports of each version with INT of each version, over TCP and UDP, and tunnels. Byte 0 leaves all
-/// to a guess.
+/// Reports of each version with INT of each version, over TCP and UDP, and tunnels. Byte 0 leaves
+/// everything to be guessed.
 pub(crate) fn int_reports() -> Vec<Vec<u8>> {
     let flows: [Flow; 2] = ["10.0.0.1:5000->10.0.0.2:80/tcp", "[2001:db8::1]:5000->[2001:db8::2]:2152/udp"]
         .map(|text| text.parse().expect("a flow"));

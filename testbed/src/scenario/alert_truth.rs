@@ -1,8 +1,8 @@
-//! How well the default alert rules find what goes wrong, and how often they say that something does where nothing did.
+//! How well the default alert rules find what goes wrong, and how often they raise a false alarm.
 //!
-//! Hours of the network pass as fast as this machine is: the translator's decoder and rules read what devices send, and
-//! the collector's engine evaluates what they make of it. Only transport and the memory of lists are left out; time is
-//! simulated.
+//! Hours of the network pass as fast as this machine allows: the translator's decoder and rules read what devices send,
+//! and the collector's engine evaluates what they make of it. Only transport and the memory of lists are left out; time
+//! is simulated.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -47,11 +47,11 @@ const REDUNDANCY: u8 = 2;
 const HOUR: u64 = 3600 * 1_000_000_000;
 /// Nanoseconds since 1970 when a scenario begins: at 22:13 UTC.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
-/// Before it begins, the archive has had so many days, of which nothing else is replayed.
+/// Days of the archive's traffic that are replayed before it begins, without any other traffic.
 const DAYS_BEFORE: u64 = 4;
 /// The hour of each day in which the archive gets more.
 const BACKUP_HOUR: u64 = 23;
-/// Nanoseconds from one record of what the archive gets to the next.
+/// Nanoseconds between the records of what the archive gets.
 const ARCHIVE_INTERVAL: u64 = 25_000_000_000;
 /// Nothing goes wrong in this time, in which rules learn what is usual.
 const QUIET: Duration = Duration::from_secs(65 * 60);
@@ -62,7 +62,7 @@ const LENGTH: Duration = Duration::from_secs(4 * 60);
 const DEAD_LENGTH: Duration = Duration::from_secs(8 * 60);
 /// Windows of five minutes of counters that come every 20 seconds.
 const COUNTED_LENGTH: Duration = Duration::from_secs(9 * 60);
-/// What is unusual must be so for ten minutes.
+/// An alert needs ten minutes of unusual load.
 const UNUSUAL_LENGTH: Duration = Duration::from_secs(20 * 60);
 
 /// An alert that began to fire.
@@ -78,7 +78,7 @@ struct Firing {
 enum Verdict {
     /// It is what the rule is for.
     Found,
-    /// It is true, and not what the rule is for.
+    /// It is true, but not what the rule is for.
     SideEffect,
     Unrelated,
 }
@@ -200,7 +200,7 @@ fn add_to_counter(stores: &ServedStores, key: &Key, delta: u64) -> anyhow::Resul
     Ok(())
 }
 
-/// What is exported at a moment of what the archive gets of its clients: 60 Mbit/s, and 400 in the hour of the backup.
+/// The records exported at a moment for what clients send to the archive: 60 Mbit/s, and 400 in the hour of the backup.
 fn archive_records(now: u64) -> Vec<FlowRecord> {
     if !now.is_multiple_of(ARCHIVE_INTERVAL) {
         return Vec::new();
@@ -225,7 +225,7 @@ fn archive_records(now: u64) -> Vec<FlowRecord> {
     (0..10).map(record).collect()
 }
 
-/// The alerts that fire in so much of a scenario. `progress` gets the time that has passed, and all of it.
+/// The alerts that fire in a scenario of this length. `progress` gets the time that has passed, and the length.
 fn replay_scenario(
     seed: u64,
     episodes: &[Episode],
@@ -235,7 +235,7 @@ fn replay_scenario(
 ) -> anyhow::Result<Vec<Firing>> {
     let mut scenario = Scenario::new(seed, episodes.to_vec(), BEGAN).with_interface_counters();
     let mut replay = AlertReplay::new()?;
-    // What fires in the first days is about a past that is not known yet.
+    // What fires in these days is ignored: the rules know no past yet.
     for moment in (BEGAN - DAYS_BEFORE * 24 * HOUR..BEGAN).step_by(ARCHIVE_INTERVAL as usize) {
         replay.take_datagrams(&[], archive_records(moment), moment)?;
     }
@@ -254,8 +254,8 @@ fn replay_scenario(
     Ok(firings)
 }
 
-/// For each limit that is a number of an episode's own packets, bytes or ports, one that is 20 % below and one that is 20 %
-/// above it; then one of each kind in its usual size.
+/// For each limit on an episode's own packets, bytes or ports, an episode 20 % below and one 20 % above it; then one of
+/// each kind in its usual size.
 fn episodes_of_run(seed: u64) -> Vec<Episode> {
     let near = EpisodeKind::ALL.into_iter().flat_map(|kind| {
         let limits = rules_of_kind(kind).iter().filter_map(|(_, limit)| *limit);
@@ -272,15 +272,15 @@ fn episodes_of_run(seed: u64) -> Vec<Episode> {
         };
         let seed = seed.wrapping_mul(0x9e37_79b9) ^ number;
         let episode = Episode::new(kind, start, length, seed).with_size(size);
-        // The archive has its next one when nothing of it is in a window any more.
+        // The archive's next one begins when no window contains any of this one.
         start += if kind == EpisodeKind::UnusualLoad { SPACING * 3 } else { SPACING };
         episode
     };
     (0..).zip(near.chain(usual)).map(episode).collect()
 }
 
-/// The rules that are to find a kind of episode, each with the size that its limit is, in percent of the usual one, if it
-/// is a number of the episode's own packets, bytes or ports.
+/// The rules that must find a kind of episode; each with its limit, in percent of the usual size, if it limits the
+/// episode's own packets, bytes or ports.
 fn rules_of_kind(kind: EpisodeKind) -> &'static [(&'static str, Option<f64>)] {
     match kind {
         // 1,000 SYNs a second; 1,000 in 30 seconds.
@@ -301,7 +301,7 @@ fn rules_of_kind(kind: EpisodeKind) -> &'static [(&'static str, Option<f64>)] {
         EpisodeKind::DroppedFlow => &[("flow-drops", Some(100.0 / 6.0))],
         EpisodeKind::DeniedTraffic => &[("discarded-traffic", Some(100.0 / 6.0))],
         EpisodeKind::DeadExporter => &[("exporter-silent", None)],
-        // 60 Mbit/s are usual, and ten deviations are as many, as one is a tenth at least.
+        // 60 Mbit/s are usual, and ten deviations are as many, because one is at least a tenth.
         EpisodeKind::UnusualLoad => &[("unusual-rate", Some(100.0 * 60.0 / 240.0))],
         // 1,000 of 30,000, and 100 of 3,000 packets in five minutes.
         EpisodeKind::FullInterface => &[("interface-discards", Some(100.0 / 30.0))],
@@ -309,14 +309,14 @@ fn rules_of_kind(kind: EpisodeKind) -> &'static [(&'static str, Option<f64>)] {
     }
 }
 
-/// Sizes with which what a rule measures is 20 % below and above its limit.
+/// Sizes at which what a rule measures is 20 % below and above its limit.
 fn sizes_near(kind: EpisodeKind, limit: f64) -> [f64; 2] {
     // What the archive gets without an episode is measured, too.
     let usual = if kind == EpisodeKind::UnusualLoad { limit } else { 0.0 };
     [0.8, 1.2].map(|share| share * (usual + limit) - usual)
 }
 
-/// Whether a rule is to find an episode.
+/// Whether a rule must find an episode.
 fn is_wanted(episode: &Episode, rule: &str) -> bool {
     let is_above = |limit: &Option<f64>| match limit {
         Some(limit) => episode.size > *limit,
@@ -376,7 +376,7 @@ fn judge_firing(episode: &Episode, firing: &Firing) -> Verdict {
     }
 }
 
-/// Whether an alert may be about an episode by its time: an alert is late by a window and by how long its condition must hold.
+/// Whether an alert may be about an episode by its time: it may be late by a window plus the time its condition must hold.
 fn is_in_time(episode: &Episode, rule: &Rule, at: Duration) -> bool {
     let late = rule.window() + rule.lasting() + Duration::from_secs(10);
     (episode.start..episode.end + late).contains(&at)
@@ -392,7 +392,7 @@ pub struct AlertTruth {
 }
 
 impl AlertTruth {
-    /// Runs scenarios with these seeds, with the traffic of a capture beside that of the network. `progress` gets the time that has passed in each, and how long it takes.
+    /// Runs scenarios with these seeds, with a capture's traffic beside the network's. `progress` gets the time that has passed in each, and its length.
     ///
     /// # Errors
     /// The default rules or the capture cannot be used.

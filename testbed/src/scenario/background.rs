@@ -1,5 +1,5 @@
-//! The packets of a capture, again and again, as an exporter's flow cache makes records of them: real traffic in which
-//! nothing goes wrong.
+//! The packets of a capture, again and again, as records of an exporter's flow cache: real traffic in which nothing goes
+//! wrong.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use crate::capture::{CapturedPacket, LinkType, read};
 
 /// Who exports them.
 const EXPORTER: Ipv4Addr = Ipv4Addr::new(127, 0, 10, 100);
-/// A pause of the capture that is longer is cut to this: captures of one host have hours without a packet.
+/// Longer pauses of the capture are cut to this: captures of one host have hours without a packet.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A flow without packets for this long has ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,8 +64,8 @@ impl CaptureBackground {
         Ok(CaptureBackground { packets, length: at + LONGEST_PAUSE, sent: 0, cache: HashMap::new() })
     }
 
-    /// The records that are exported by a moment since the beginning, and were not before; `began` is the beginning in
-    /// nanoseconds since 1970.
+    /// The records exported since the last call, until `elapsed` has passed since the beginning; `began` is the beginning
+    /// in nanoseconds since 1970.
     pub(super) fn records_until(&mut self, elapsed: Duration, began: u64) -> Vec<FlowRecord> {
         loop {
             let (turn, place) = (self.sent / self.packets.len(), self.sent % self.packets.len());
@@ -89,7 +89,7 @@ impl CaptureBackground {
             ..record
         };
         let mut records: Vec<FlowRecord> = due.map(|(_, cached)| record(cached)).collect();
-        // The same in each run.
+        // In the same order in each run.
         records.sort_by_key(FlowRecord::to_entry);
         records
     }
@@ -128,7 +128,7 @@ fn decode_record(decoder: &mut Decoder, packet: &CapturedPacket<'_>) -> Option<F
             }
         },
     );
-    // It counts as long as it was, whatever of it was looked at.
+    // Its full length counts, however little of it was decoded.
     let link_header = if packet.link == LinkType::Ethernet { ETHERNET_LEN } else { 0 };
     let bytes = packet.original_len.saturating_sub(link_header).into();
     record.map(|record| FlowRecord { bytes, ..record })
@@ -163,7 +163,7 @@ mod tests {
                 (*packets, *bytes) = (*packets + record.packets, *bytes + record.bytes);
             }
         }
-        // A hundred turns, but for what was not due before the last second.
+        // A hundred turns, except for what was not due before the last second.
         for (flow, packets) in flows.iter().zip([600, 500]) {
             let (found, bytes) = sums[flow];
             assert!((packets - 15..=packets).contains(&found), "{flow}: {found}");

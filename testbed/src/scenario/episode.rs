@@ -107,7 +107,7 @@ pub struct Episode {
     pub spine: u32,
     /// Who is attacked, or receives.
     pub victim: Ipv4Addr,
-    /// Who attacks, or sends; of a flood or an amplification, one of many.
+    /// Who attacks, or sends; for a flood or an amplification, one of many.
     pub source: Ipv4Addr,
     /// Its size, in percent of what its kind says, where that is packets, bytes or ports.
     pub size: f64,
@@ -141,17 +141,17 @@ impl Episode {
         Episode { kind, start, end: start + length, leaf, spine, victim, source, size: 100.0 }
     }
 
-    /// The same of another size, in percent.
+    /// The same with another size, in percent.
     pub fn with_size(self, size: f64) -> Episode {
         Episode { size, ..self }
     }
 
-    /// So many per second, if it has its usual size.
+    /// A rate at its usual size, scaled to its size.
     pub(super) fn scale(&self, per_second: f64) -> f64 {
         per_second * self.size / 100.0
     }
 
-    /// What `dta-manager demo` shows in so much time: one of each brief kind after another, again and again.
+    /// What `dta-manager demo` shows in this time: one of each brief kind after another, again and again.
     pub fn demonstration(seed: u64, length: Duration) -> Vec<Episode> {
         let kinds = EpisodeKind::ALL.into_iter().filter(|kind| kind.is_brief());
         let all = (0u32..).zip(kinds.cycle()).map(|(number, kind)| {
@@ -240,7 +240,7 @@ impl Episode {
     }
 }
 
-/// A view of the page and its parameters, behind the page's address.
+/// A view of the page and its parameters, to append to the page's address.
 pub fn page_view(view: &str, parameters: &[(&str, &str)]) -> String {
     let parameters = parameters.iter().filter(|(_, value)| !value.is_empty());
     let text: Vec<_> = parameters

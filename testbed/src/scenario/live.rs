@@ -17,7 +17,7 @@ use super::{Listener, Scenario, TICK};
 use crate::daemons::{own_loopback_address, ready_text};
 use crate::processes::Daemon;
 
-/// Bytes that may wait in a socket of the translator: a busy machine lets the scenario wait instead of losing datagrams.
+/// Bytes that may wait in a socket of the translator: on a busy machine, the scenario waits instead of losing datagrams.
 const MOST_WAITING: u64 = 1 << 16;
 
 /// The daemons end when this is dropped.

@@ -1,7 +1,7 @@
 //! A small network that lives: flows come and go, links fill, paths move, packets are dropped, and devices report it.
 //!
-//! All of it follows from a seed and a list of [`Episode`]s, so that what a collector must know of it is known exactly
-//! ([`Truth`]). Time goes in ticks; a caller lets them pass as fast as it likes.
+//! Everything follows from a seed and a list of [`Episode`]s, so it is known exactly what a collector must know of it
+//! ([`Truth`]). Time passes in ticks, as fast as the caller likes.
 
 mod alert_truth;
 mod background;
@@ -40,7 +40,7 @@ const REPORTED_PACKETS: u64 = 3;
 const COUNTER_INTERVAL: Duration = Duration::from_secs(20);
 /// Share of the last tick in the load of a link, which is a moving average.
 const LOAD_WEIGHT: f64 = 0.2;
-/// Packets of a full queue, and from where on a switch reports what waits in it.
+/// Packets in a full queue, and in one from which on a switch reports what waits in it.
 const FULL_QUEUE: u32 = 250;
 const LONG_QUEUE: u32 = 200;
 /// Nanoseconds through a switch without a queue, and of each packet in it.
@@ -89,7 +89,7 @@ pub struct Truth {
     pub all: RecordSums,
     /// Records of the flows that an episode brought, in the order of the episodes.
     pub of_episodes: Vec<RecordSums>,
-    /// Reports of dropped packets by switch and reason. Of a notice of sFlow, the switch is the agent's address.
+    /// Reports of dropped packets by switch and reason. For a notice of sFlow, the switch is the agent's address.
     pub drops: BTreeMap<(u32, DropReason), u64>,
     /// The switches that [`tracked_flow`] crossed when it was last reported, in order.
     pub tracked_path: Vec<u32>,
@@ -134,7 +134,7 @@ impl Scenario {
         }
     }
 
-    /// The same, whose agents of sFlow export the counters of their interfaces.
+    /// The same, with sFlow agents that export the counters of their interfaces.
     pub fn with_interface_counters(self) -> Scenario {
         let port_counts = links().map(|port| (port, PortCounts::default())).collect();
         Scenario { port_counts, ..self }
@@ -253,7 +253,7 @@ impl Scenario {
         self.loads.extend(sent.into_iter().map(|(port, load)| (port, load * LOAD_WEIGHT)));
     }
 
-    /// What interfaces count of packets that episodes keep from their way.
+    /// Adds to the interfaces' counters what episodes discard or damage.
     fn count_errors(&mut self) {
         for episode in self.active.iter().map(|index| &self.episodes[*index]) {
             let (leaf, spine) = (episode.leaf, spine_switch(episode.spine));
@@ -336,7 +336,7 @@ impl Scenario {
         }
     }
 
-    /// Of each flow, one packet of a tick that waited in a long queue.
+    /// Reports one packet per tick of a flow that waited in a long queue.
     fn report_long_queues(&mut self, live: &LiveFlow) {
         for hop in &live.path {
             let state = self.port_state(hop);

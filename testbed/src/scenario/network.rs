@@ -13,7 +13,7 @@ pub const BORDER: u32 = LEAVES;
 pub const SPINES: u32 = 4;
 /// Switch number of the first spine.
 const FIRST_SPINE: u32 = 11;
-/// Hosts of a rack, at 10.0.LEAF.1 and on.
+/// Hosts of a rack, from 10.0.LEAF.1 on.
 pub const HOSTS: u8 = 16;
 /// Bits per second of each port.
 pub const LINK_RATE: f64 = 1e9;

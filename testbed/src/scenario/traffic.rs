@@ -17,7 +17,7 @@ const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const PSH_ACK: u8 = 0x18;
 
-/// New ones per second.
+/// New flows per second.
 const LOOKUPS: f64 = 30.0;
 const PAGES: f64 = 20.0;
 const TRANSFERS: f64 = 12.0;
@@ -107,7 +107,7 @@ fn flow_between((src, sport): (Ipv4Addr, u16), (dst, dport): (Ipv4Addr, u16), pr
     Flow { src: src.into(), dst: dst.into(), sport, dport, proto }
 }
 
-/// Draws of what the traffic is.
+/// Draws the traffic at random.
 pub(super) struct Draws(pub(super) SplitMix64);
 
 impl Draws {
@@ -115,12 +115,12 @@ impl Draws {
         self.0.next_u64() % limit
     }
 
-    /// From 0 to 1, without 1.
+    /// From 0 to below 1.
     pub(super) fn fraction(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// How many of so many per second come in a tick.
+    /// How many arrive in a tick, if this many do per second.
     fn arrivals(&mut self, per_second: f64) -> u64 {
         (per_second * TICK.as_secs_f64() + self.fraction()) as u64
     }
@@ -168,7 +168,7 @@ impl Draws {
             let rate = self.heavy_tailed(1e6, 12e6, 1.0) as f64;
             begun.push(LiveFlow::new(flow_between(server, client, TCP), now, bytes, FULL_PACKET, rate));
         }
-        // One connection in a while is not answered.
+        // Now and then a connection is not answered.
         for _ in 0..self.arrivals(0.5) {
             let client = (self.random_host(), self.client_port());
             let mut attempt =
