@@ -1,4 +1,4 @@
-/* The members that are read of the kernel's structs. The loader adjusts each access to the running kernel's layout (CO-RE). */
+/* The members of the kernel's structs that are read. The loader adjusts each access to the running kernel's layout (CO-RE). */
 #pragma once
 #include "helpers.h"
 

@@ -351,7 +351,7 @@ INLINE int read_packet(struct scratch *scratch, struct source *from, u16 vlan, s
     return OK;
 }
 
-/* Bytes read of a plain packet: Ethernet, IPv4, then TCP with timestamps, or UDP with as much payload as the digest covers. */
+/* Bytes read from a plain packet: Ethernet, IPv4, then TCP with timestamps, or UDP with as much payload as the digest covers. */
 #define PLAIN (14 + 20 + 8 + PAYLOAD)
 
 /* Parses in place what nearly all packets are: untagged Ethernet, IPv4 without options or fragmentation, TCP or UDP

@@ -58,7 +58,7 @@ struct flow_count {
 struct settings {
     /* A packet is sampled if the upper half of its core digest is below this. */
     u64 threshold;
-    /* Which of the two tables of the filter holds. */
+    /* Which of the filter's two tables is in use. */
     u32 table;
     u32 flags;
     /* Kinds of points at which flows are counted, one bit each. */

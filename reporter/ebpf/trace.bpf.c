@@ -61,7 +61,7 @@ struct {
     NUMBER(max_entries, 4194304);
 } ring SECTION(".maps");
 
-/* A packet's first bytes and what was parsed of them, per processor and kind of point: on one processor, a program can interrupt others but never itself. */
+/* A packet's first bytes and what was parsed from them, per processor and kind of point: on one processor, a program can interrupt others but never itself. */
 struct work {
     struct scratch scratch;
     struct packet packet;
@@ -166,7 +166,7 @@ struct observation {
     u8 protocol;
 };
 
-/* Submits a record. How full the ring is, is checked for one record in sixteen only: the check takes time, and the ring has room for
+/* Submits a record. Checks how full the ring is for only one record in sixteen: the check takes time, and the ring has room for
  * many more. */
 INLINE void submit(struct record *record, struct books *book, const struct settings *set)
 {
@@ -314,7 +314,7 @@ ONCE int report(struct packet *packet, struct place *place, int result)
     return 0;
 }
 
-/* Handles a plain packet at an interface. If it is neither to be filtered, counted nor followed, only reported or excluded, nothing but
+/* Handles a plain packet at an interface. If it need not be filtered, counted or followed, only reported or excluded, nothing but
  * the record is written. */
 INLINE int at_interface(const u8 *frame, const u8 *end, u32 length, u16 vlan, struct place *place, const struct settings *set)
 {
@@ -577,8 +577,8 @@ ONCE u32 point_of(struct buffer *buffer, u32 kind)
     return set->point[kind];
 }
 
-/* The length of the VLAN tag at a place in a buffer that says it has one: of two tags the kernel takes the outer one out, and of a packet
- * that came, the inner one lies where the network header begins. In a packet that leaves, the IP header does. */
+/* The length of the VLAN tag at a place in a buffer that says it has one: the kernel removes the outer of two tags, and in a packet that
+ * came in, the inner one lies where the network header begins. In a packet that leaves, the IP header lies there. */
 ONCE u32 tag_length(struct buffer *buffer, u32 at)
 {
     u8 bytes[5] = {};

@@ -1,11 +1,11 @@
-/* Sends each frame on by an interface, or drops it: for benchmarks, whose frames come of the kernel's test runs.
+/* Sends each frame on by an interface, or drops it: for benchmarks, whose frames come from the kernel's test runs.
  * `make ebpf` builds forward.bpf.o, which is committed. */
 
 #include "../../crates/link/ebpf/xdp.bpf.h"
 
 static long (*const redirect)(u32 interface, u64 flags) = (void *)23;
 
-/* The index of the interface; 0: frames are dropped. */
+/* The index of the interface; 0 = frames are dropped. */
 struct {
     NUMBER(type, MAP_ARRAY);
     NUMBER(max_entries, 1);

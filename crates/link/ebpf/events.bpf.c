@@ -1,13 +1,13 @@
-/* Takes datagrams as intake.bpf.c does, and of a listener for Telemetry Reports it drops and counts those that say nothing new.
+/* Takes datagrams as intake.bpf.c does; of those to a listener for Telemetry Reports, drops and counts any that say nothing new.
  *
- * What is new, the translator decides. For each kind of report that it found unchanged it writes a template: which words a
- * report of this kind has, and which value each of the others is. A value's slot holds the interval in which no rule would
- * report it, and until when. A report is dropped only if everything is as in its template, every value is in its interval, and no
- * report that came before it on this queue still waits for the translator: then the translator would find it unchanged, too. If
- * more wait than it can soon process, those are not waited for, as if this report had overtaken them.
+ * The translator decides what is new. For each kind of report that it found unchanged it writes a template: which words such a
+ * report has, and which value each of the others is. A value's slot holds the interval in which no rule would report it, and
+ * until when. A report is dropped only if everything is as in its template, every value is in its interval, and no report that
+ * came before it on this queue still waits for the translator: then the translator would find it unchanged, too. If more wait
+ * than it can process soon, they are not waited for, as if this report had overtaken them.
  *
  * The tables are arrays that the translator writes in its own memory, under a sequence lock: while `generation` is odd or when it
- * has changed, nothing is dropped. Sequence numbers of all reports are followed here, for the translator does not see all.
+ * has changed, nothing is dropped. Sequence numbers of all reports are followed here: the translator does not see all reports.
  * `make ebpf` builds events.bpf.o, which is committed. */
 
 #include "intake.bpf.h"
@@ -17,7 +17,7 @@
 #define WAYS 4
 /* Most bytes of a report before a word of a template. */
 #define REACH 1023
-/* Reports that the translator soon has processed. */
+/* The translator will soon have processed this many waiting reports. */
 #define AHEAD 256
 /* At least as long as the coarse clock may be behind: a tick of the slowest kernels, in nanoseconds. */
 #define TICK 10000000
@@ -27,23 +27,23 @@
 /* How reports of a listener are read. */
 enum { NOT_READ, V05, V10, GUESSED, GUESSED_OR_V10 };
 
-/* What must hold of a word of the report, whose lowest `shift` bits are apart from the rest; of a value, 0 = all bits. */
+/* What must hold for a word of the report. Its lowest `shift` bits are separate from the rest; for a value, 0 = all bits. */
 enum {
     /* Its upper bits are those of `value`. */
     EQUAL,
     /* It and the next one are as `slot` and `tag` have them, in the report's own order of bytes. */
     PAIR,
-    /* So are they, and its lower ones are a known value, in its interval. */
+    /* Its upper bits are those of `value`, and its lower ones are a known value, in its interval. */
     VALUE,
-    /* The same of a hop's latency, which counts for the flow's. */
+    /* The same for a hop's latency, which adds to the flow's. */
     LATENCY,
     /* Its upper half is at least `value`. */
     AT_LEAST,
-    /* It is a time, and the one at `value` an earlier one; both are known. The difference is a hop's latency. */
+    /* It is a time, and the word at `value` an earlier one; both are known. The difference is a hop's latency. */
     DIFFERENCE,
     /* No word: the sum of latencies is in its interval. */
     SUM,
-    /* No word: what the slot stands for is as it was. */
+    /* No word: what the slot stands for is unchanged. */
     STATE,
 };
 
@@ -60,8 +60,8 @@ struct template {
     struct operation operations[OPERATIONS];
 };
 
-/* First value and number of further ones, in an interval; nanoseconds of the monotonic clock; and a number for what is
- * stored, another one when it is replaced. */
+/* First value of an interval and number of further ones; nanoseconds of the monotonic clock; and a number for what is
+ * stored, which changes when that is replaced. */
 struct slot {
     u32 first, more;
     u64 until;
@@ -111,7 +111,7 @@ struct {
     TYPE(value, struct reading);
 } readings SECTION(".maps");
 
-/* Who numbers reports: a switch, or the address of one that does not say its number; and the part of it. */
+/* Who numbers reports: a switch, or the address of one that does not give its number; and which part of it. */
 struct source {
     u32 number;
     u8 part, is_address;
@@ -125,7 +125,7 @@ struct bpf_spin_lock {
 struct sequence {
     /* Held to write `seen`. */
     struct bpf_spin_lock lock;
-    /* It moves by compare-and-swap alone, and without the lock only while all numbers in the window were seen. */
+    /* It moves only by compare-and-swap, and without the lock only while all numbers in the window were seen. */
     u32 newest;
     /* Bit d: the number d behind the newest was seen; 0 while it is written. */
     u64 seen;
@@ -154,7 +154,7 @@ static inline void follow_unexpected(struct sequence *known, u32 number)
     u64 seen = *shared, gaps = 0, filled = 0, repeats = 0, restarts = 0, before = seen;
     u32 last, next, ahead, behind;
 
-    /* So that nobody else moves the newest one without the lock from now on, but for those that already compare. */
+    /* From now on nobody else moves the newest one without the lock, except those that already compare. */
     *shared = 0;
     for (u32 attempt = 0; attempt < ATTEMPTS; attempt++) {
         last = next = *newest;
@@ -212,7 +212,7 @@ static inline void follow(struct queue *queue, struct source *source, u32 number
         __sync_fetch_and_add(&known->repeats, 1);
         return;
     }
-    /* So that the window is read behind the newest one: its address depends on it. */
+    /* So that the window is read after the newest one: its address depends on it. */
     none = last;
     asm volatile("%0 &= 0" : "+r"(none));
     if (number == last + 1 && *(volatile u64 *)((void *)&known->seen + none) == ~0ULL
@@ -234,7 +234,7 @@ static inline u32 fold(u64 sum)
     return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Whether lengths and checksums are right: what is damaged, the translator counts. */
+/* Whether lengths and checksums are right: the translator counts what is damaged. */
 static inline int is_whole(struct ipv4 *ip, struct udp *udp, void *end)
 {
     u32 length = NETWORK16(udp->length), all = NETWORK16(ip->length), *word = (void *)udp;
@@ -284,7 +284,7 @@ static inline u32 number_at(void *at)
     return NETWORK32(*(u32 *)at);
 }
 
-/* The version of a datagram that begins with these bytes, as dta-telemetry's int/dialect.rs; NOT_READ if it is another. */
+/* The version of a datagram that begins with these bytes, as in dta-telemetry's int/dialect.rs; NOT_READ for any other. */
 static inline u32 find_version(u32 form, u8 *bytes)
 {
     u32 low = bytes[0] & 0xf;
@@ -304,7 +304,7 @@ static inline u64 mix(u64 hash, u64 more)
     return hash ^ hash >> 29;
 }
 
-/* Orders reads before it and after it. Only an addition whose result is used does, on processors that reorder reads. */
+/* Keeps reads before it and after it in order: on processors that reorder reads, only an addition whose result is used does. */
 static inline void order_reads(void)
 {
     u64 any = 0;
@@ -447,7 +447,7 @@ static inline int drop_unchanged(struct xdp_md *context, u32 listener, struct re
         return 0;
     }
 
-    /* The number is of 32 bits in a frame, and so here. */
+    /* The number has 32 bits in a frame, and so here. */
     waiting = (u32)queue->passed - (u32)*(volatile u64 *)&queue->processed;
     if (waiting && waiting <= AHEAD)
         return 0;
@@ -485,7 +485,7 @@ static inline int drop_unchanged(struct xdp_md *context, u32 listener, struct re
     order_reads();
     if (state->generation != generation)
         return 0;
-    /* Nobody has collected for long: one more would count as another template. */
+    /* Nobody has collected for a long time: one more would count as another template. */
     if ((u32)head == ~0U)
         return 0;
     /* It fails if the template was replaced, its reports were collected, or another queue counted one: this one is passed on. */

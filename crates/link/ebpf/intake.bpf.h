@@ -1,5 +1,5 @@
 /* Which datagrams a listener of ours takes from an interface: plain UDP to an address that the interface had when its link was
- * opened. Fragments, IP options, tags and whatever else stay with the kernel, whose socket at the same port then has them. */
+ * opened. Fragments, IP options, tags and everything else stay with the kernel, whose socket at the same port then gets them. */
 
 #include "xdp.bpf.h"
 
@@ -40,8 +40,8 @@ struct {
 /* No listener. */
 #define NOBODY (~0u)
 
-/* The number of the listener that takes a frame; NOBODY if none does. Without a hash for the first address: finding a listener in
- * a hash map would be most of this program's time. */
+/* The number of the listener that takes a frame; NOBODY if none does. Needs no hash for the first address: finding a listener in
+ * a hash map would take most of this program's time. */
 static inline u32 find_listener(struct xdp_md *context)
 {
     void *data = (void *)(unsigned long)context->data, *end = (void *)(unsigned long)context->data_end;
