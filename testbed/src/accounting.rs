@@ -15,9 +15,7 @@ use super::ground::WireCounts;
 use super::statistics::{NodeCounters, TestbedStatistics};
 use crate::topology::{Primitive, Transport};
 
-/// The link of reports.
 const REPORTS: &str = "reporter-translator";
-/// The link of NACKs.
 const NACKS: &str = "translator-reporter";
 
 /// The frames of one link in one direction: sent there, received here, and everything known about the

@@ -282,7 +282,6 @@ impl Daemons {
         statistics.link_sent().saturating_sub(at_nic.get(&nic::RECEIVED) + lost)
     }
 
-    /// Whether the translator is a switch.
     pub fn is_switch(&self) -> bool {
         matches!(self.control, Control::Switch(_))
     }
@@ -368,7 +367,6 @@ impl Daemons {
         error
     }
 
-    /// Process ids of collector and translator.
     pub fn process_ids(&self) -> [Option<u32>; 2] {
         [self.collector.as_ref().map(Daemon::process_id), self.translator.as_ref().map(Daemon::process_id)]
     }

@@ -109,7 +109,6 @@ pub struct RunFacts {
     pub flows: u64,
     /// Seconds from the first report to the last one executed.
     pub seconds: f64,
-    /// Reports per second in that time.
     pub reports_per_second: f64,
     /// Reports sent again after a NACK.
     pub retransmitted: u64,
@@ -144,7 +143,6 @@ impl TestbedOutcome {
         self.unexplained == 0 && self.wrong_answers() == 0 && self.contradictions.is_empty()
     }
 
-    /// Wrong answers of all primitives.
     pub fn wrong_answers(&self) -> u64 {
         self.primitives.iter().map(|p| p.answers.wrong).sum()
     }

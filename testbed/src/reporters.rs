@@ -31,7 +31,6 @@ pub enum DatagramFate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// The switch that sent it.
     pub switch: u16,
     /// The report's number at its switch, from 0.
     pub number: u32,

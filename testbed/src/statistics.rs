@@ -56,7 +56,7 @@ impl TestbedStatistics {
         }
     }
 
-    /// Adds or replaces all nodes of `newer`.
+    /// Adds the nodes of `newer`, replacing those that exist.
     pub fn replace_nodes(&mut self, newer: TestbedStatistics) {
         self.0.extend(newer.0);
     }

@@ -142,7 +142,6 @@ pub struct Asking<'a> {
     pub ahead: Vec<Ahead>,
     pub topology: &'a Topology,
     pub flows: &'a [SeenFlow],
-    /// Whether the stores have epochs.
     pub has_epochs: bool,
     /// See [`Epochs::try_from_lists`].
     pub may_repeat: bool,

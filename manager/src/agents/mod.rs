@@ -144,7 +144,6 @@ pub async fn set(file: &AgentsFile, change: &TraceChange) -> Result<Vec<AgentAns
     Ok(with_addresses(file, call_all_agents(calls).await))
 }
 
-/// The new settings of each agent.
 fn settings_per_agent(
     file: &AgentsFile,
     change: &TraceChange,

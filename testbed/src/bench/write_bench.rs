@@ -69,7 +69,6 @@ impl Target {
 
 /// UC WRITE ONLY packets of [`ELEMENT`] bytes to random elements of a region, in batches.
 pub(super) struct WriteBench {
-    /// The target of the packets.
     pub(super) target: Target,
     output: PacketBatch,
     batches: Vec<PacketBatch>,

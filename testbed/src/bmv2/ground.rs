@@ -40,7 +40,6 @@ const LINKS: [(&str, &str); 3] =
 /// The soft-RoCE device at the collector's end.
 pub(super) const RXE: &str = "dta-rxe-bmv2";
 
-/// The link from the translator to a collector.
 pub(super) struct CollectorLink {
     /// The translator's port, and its end of the link.
     pub(super) port: u16,

@@ -164,7 +164,6 @@ impl OneMachine {
         }
     }
 
-    /// Whether its stores have epochs.
     pub(super) fn has_epochs(&self) -> bool {
         self.epochs.is_some()
     }

@@ -36,7 +36,6 @@ impl SwitchTestbed {
         Share::with_collectors(self.all_collectors().members().len())
     }
 
-    /// The NIC, and the transport of writes.
     pub(super) fn nic_and_transport(&self) -> (&str, &'static str) {
         with!(self, of => of.nic_and_transport())
     }
@@ -124,7 +123,6 @@ impl SwitchTestbed {
         }
     }
 
-    /// Makes the translator send what it holds.
     pub(super) async fn flush_translator(&mut self) -> anyhow::Result<()> {
         with!(self, of => of.flush_translator().await)
     }

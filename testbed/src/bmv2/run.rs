@@ -97,7 +97,6 @@ pub async fn run(
     replay_and_compare(SwitchTestbed::OneMachine(Box::new(here)), topology, options, &traffic, progress).await
 }
 
-/// Runs it on the machines of a topology.
 pub async fn run_on_machines(
     options: &OptionsOnMachines,
     progress: impl FnMut(u64, u64),
@@ -288,7 +287,6 @@ impl Bed {
         }
     }
 
-    /// Makes the translator send what it holds.
     async fn flush_translator(&mut self) -> anyhow::Result<()> {
         self.place.flush_translator().await?;
         for waiting in &mut self.waiting {
@@ -601,7 +599,6 @@ fn cloned_packets(counts: &SwitchCounts) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// A pcap file of Ethernet frames.
     fn pcap(frames: &[Vec<u8>]) -> tempfile::NamedTempFile {
         let mut bytes = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
         for frame in frames {

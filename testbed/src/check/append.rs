@@ -235,7 +235,6 @@ struct Missing {
     recorded: u64,
     /// The same for a batch that stands for a frame.
     of_frame: u64,
-    /// The name of that frame.
     frame: Option<String>,
 }
 

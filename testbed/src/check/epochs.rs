@@ -21,7 +21,6 @@ use crate::workload::SeenFlow;
 /// An epoch of a store, as its collector reports it. Moments are milliseconds since 1970 by the collector's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CollectorEpoch {
-    /// The generation of its memory.
     pub generation: u64,
     /// When it was opened to writers.
     pub opened: u64,

@@ -27,7 +27,6 @@ pub(super) async fn query_values(
     Ok(answers.into_iter().map(|of| of.into_iter().map(|answer| answer.value).collect()).collect())
 }
 
-/// A report of a flow.
 struct ValueReport<'a> {
     place: usize,
     entry: &'a JournalEntry,
@@ -258,7 +257,6 @@ fn epochs_in_order(
     Some(reports.iter().map(place).collect())
 }
 
-/// A flow in an epoch.
 struct FlowEpoch<'a, 'b> {
     name: String,
     /// The reports that count for the epoch.

@@ -65,7 +65,6 @@ pub(super) async fn query_paths(
     Ok(answers.into_iter().map(|of| of.into_iter().map(path).collect()).collect())
 }
 
-/// A postcard of a flow.
 struct Postcard<'a> {
     place: usize,
     entry: &'a JournalEntry,
@@ -255,7 +254,6 @@ impl PostcardEpochs {
     }
 }
 
-/// A flow in an epoch.
 struct FlowEpoch<'a, 'b> {
     flow: &'b SeenFlow,
     name: String,

@@ -115,7 +115,6 @@ pub struct Started {
 pub enum FarTranslator {
     /// The software, by its own service's address as seen from here.
     Software(Tunnel),
-    /// A P4 switch.
     Switch(FarSwitch),
 }
 
@@ -250,7 +249,7 @@ fn switch_file(translator: &str, mut switch: toml::Table, folder: &str) -> Strin
     format!("{translator}\n{tables}")
 }
 
-/// Writes a file to the folder of a machine.
+/// Writes a file to a machine's folder.
 pub async fn write_remote_file(machine: &RemoteMachine, name: &str, text: String) -> anyhow::Result<()> {
     machine.call::<()>(&Request::Write { name: name.into(), text }).await
 }

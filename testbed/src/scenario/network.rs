@@ -20,7 +20,7 @@ pub const LINK_RATE: f64 = 1e9;
 /// Port of a leaf to the first spine; below it are those of hosts.
 const FIRST_UPLINK: u16 = 49;
 
-/// A switch and one of its ports.
+/// A switch's number and one of its ports.
 pub type Port = (u32, u16);
 
 /// What a packet does at a switch.
@@ -116,12 +116,10 @@ pub fn switch_name(switch: u32) -> String {
     }
 }
 
-/// The name of the flow exporter of a leaf.
 pub fn exporter_name(leaf: u32) -> String {
     format!("{}-netflow", switch_name(leaf))
 }
 
-/// The name of the sFlow agent of a switch.
 pub fn agent_name(switch: u32) -> String {
     format!("{}-sflow", switch_name(switch))
 }

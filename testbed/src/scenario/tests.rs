@@ -21,7 +21,6 @@ fn episode(kind: EpisodeKind) -> Episode {
     Episode::new(kind, Duration::from_secs(2), Duration::from_secs(8), 3)
 }
 
-/// All that a translator decodes of the exports.
 fn decode_exports(sent: &[Datagram]) -> Vec<Exported> {
     let mut decoder = Decoder::new(DecoderOptions::default());
     let mut all = Vec::new();

@@ -120,7 +120,6 @@ pub(crate) fn bench_distinct_flows(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FlowExportTraffic::with_distinct_flows)
 }
 
-/// NetFlow v9.
 pub(crate) fn bench_netflow(scale: &Scale) -> anyhow::Result<Rates> {
     run(scale, FlowExportTraffic::with_netflow)
 }

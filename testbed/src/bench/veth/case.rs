@@ -66,7 +66,6 @@ impl VethCase {
         }
     }
 
-    /// Bytes of one slot.
     pub(super) fn slot_len(&self) -> u64 {
         match self.operation {
             VethOperation::Write(len) => len as u64,
