@@ -1,4 +1,4 @@
-# What the tests of packages and static programs share. Sourced; `in_root` is the command that runs a program in the root that is tested.
+# What the tests of packages and static programs share. Sourced; `in_root` is the command that runs a program in the tested root.
 # shellcheck shell=bash
 
 flow='10.0.0.1:5000->10.0.0.2:5000/udp'
@@ -33,7 +33,7 @@ holds() { # VALUE [ARGUMENT...]
     dta dta-collector query key-write --store flows "$flow" --output json "${@:2}" | tr -d ' \n' | grep -q "$1"
 }
 
-# Reports a value until the collector answers with it. More often than once, for a collector that has just come back loses reports
+# Reports a value until the collector answers with it. Once may not be enough: a collector that has just come back loses reports
 # until its translator knows.
 report_and_ask() { # VALUE
     local n

@@ -186,7 +186,7 @@ def test_objects_fit_the_schemas(objects, version):
     with pytest.raises(validate.ValidationError):
         validate.validate({**objects[0], "dato": {}}, version, strict=True)
     for made in objects:
-        # Of Prometheus' operator, and not of Kubernetes.
+        # It belongs to Prometheus' operator, not to Kubernetes.
         if made["kind"] != "ServiceMonitor":
             validate.validate(made, version, strict=True)
 

@@ -61,9 +61,9 @@ class KeyWriteAnswers(Answers):
     agreeing: NDArray[np.uint8]
     #: Matching copies with another value.
     differing: NDArray[np.uint8]
-    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    #: The epoch that they are from; `None` if the store has no epochs, and from region files.
     epoch: Optional[Epoch] = None
-    #: The epochs before that one in which values were reported; `None` for those of that one. Empty from region files.
+    #: Earlier epochs in which values were reported; `None` for values of that epoch itself. Empty from region files.
     earlier: Sequence[Optional[EarlierEpoch]] = ()
 
     def to_dict(self) -> Dict[str, Any]:
@@ -96,9 +96,9 @@ class PathAnswers(Answers):
     agreeing: NDArray[np.uint8]
     #: Matching copies with another path.
     differing: NDArray[np.uint8]
-    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    #: The epoch that they are from; `None` if the store has no epochs, and from region files.
     epoch: Optional[Epoch] = None
-    #: The epochs before that one in which paths were reported; `None` for those of that one. Empty from region files.
+    #: Earlier epochs in which paths were reported; `None` for paths of that epoch itself. Empty from region files.
     earlier: Sequence[Optional[EarlierEpoch]] = ()
 
     def to_dict(self) -> Dict[str, Any]:
@@ -126,7 +126,7 @@ class CounterAnswers(Answers):
     keys: KeyArray
     #: The counts: at least what was applied.
     counts: NDArray[np.uint64]
-    #: The epoch that they are of; `None` if the store has no epochs, and from region files.
+    #: The epoch that they are from; `None` if the store has no epochs, and from region files.
     epoch: Optional[Epoch] = None
 
     def to_dict(self) -> Dict[str, Any]:
@@ -180,7 +180,7 @@ class Entries(Answers):
     missing: int = 0
     #: Places whose bytes are not a valid batch.
     damaged: int = 0
-    #: The epoch that they are of, if another moment than now was asked about.
+    #: The epoch that they are from, if a moment other than now was asked about.
     epoch: Optional[Epoch] = None
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ class Ring:
         at = np.flatnonzero(valid)
         lists = np.full(len(at), list, dtype=np.uint32)
         valid[at] = layout.batch_checks(lists, raw[at]) == check[at]
-        # A whole batch at another batch's place counts as none.
+        # A whole batch in another batch's place counts as no batch.
         belongs = valid & ((sequence - 1) % spec.ring == np.arange(spec.ring))
         empty = ~valid & ~raw.any(axis=1)
         return cls(raw, np.where(belongs, sequence, 0), batches["count"], ~belongs & ~empty)
@@ -131,7 +131,7 @@ class _Walk:
         size = self.spec.ring
         newest, newest_before = ring.newest(), before.newest() if before else 0
         while True:
-            # As many sequences as there are places, from the next one, and what is there instead.
+            # The next sequences, as many as there are places, and what is there instead.
             wanted = (self.next - 1 + np.arange(size, dtype=np.int64)) % _CYCLE + 1
             places = (wanted - 1) % size
             there, torn = ring.sequence[places], ring.torn[places]
@@ -142,7 +142,7 @@ class _Walk:
                 given_up = np.zeros(size, dtype=bool)
             else:
                 given_up = lost & (before.torn[places] | _are_after(newest_before, wanted))
-            # If a batch is more than a ring later, several are gone.
+            # If a batch is from more than one turn of the ring later, several are gone.
             one_gone = gone & ((there - wanted) % _CYCLE <= size)
             passed = right | one_gone | given_up
             n = size if passed.all() else int(passed.argmin())

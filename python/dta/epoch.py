@@ -23,7 +23,7 @@ class Waterfall:
     frames: Optional[int]
     #: Reports or frames of all stores that did not get there, by reason.
     lost: Dict[str, int]
-    #: Of lists: batches that were overwritten before they were read, never came, or were damaged.
+    #: For lists: batches that were overwritten before they were read, never came, or were damaged.
     overwritten: int
     missing: int
     damaged: int
@@ -43,7 +43,7 @@ class Waterfall:
 class Epoch:
     """A span of time in which one memory of a store took its reports. What is not known yet is `None`."""
 
-    #: That of the memory, as in `Store.generation`.
+    #: The generation of its memory, as in `Store.generation`.
     generation: int
     #: `open`, `closed` (over, and in memory) or `kept` (in the history).
     state: str
@@ -54,14 +54,14 @@ class Epoch:
     closed: Optional[datetime]
     #: Whether all writers confirmed that they had moved, and the collector ran throughout.
     complete: Optional[bool]
-    #: When the collector started in its middle: reports that came while it was down are missing.
+    #: When the collector started in the middle of it: reports that came while it was down are missing.
     restarted: Optional[datetime]
-    #: Of a kept epoch: used slots, and its number in the table.
+    #: For a kept epoch: used slots, and its number in the table.
     rows: Optional[int]
     number: Optional[int]
-    #: Of a kept epoch of a sketch: the number that reporters gave it.
+    #: For a kept epoch of a sketch: the number that reporters gave it.
     sketch: Optional[int]
-    #: Of a kept epoch: what became of its reports.
+    #: For a kept epoch: what became of its reports.
     waterfall: Optional[Waterfall] = field(hash=False)
 
     @classmethod
@@ -108,10 +108,10 @@ def millis(moment: Optional[Moment]) -> int:
     if moment is None:
         return 0
     seconds = moment.timestamp() if isinstance(moment, datetime) else moment
-    # Now is no moment that is yet to come; a float of seconds is a little too small at times.
+    # Now must not be in the future; a float of seconds is sometimes a little too small.
     return max(math.floor(seconds * 1000 + 0.001), 1)
 
 
 def _moment(at: int) -> datetime:
-    # Exact, which a float of seconds is not.
+    # Exact, unlike a float of seconds.
     return datetime.fromtimestamp(at // 1000, timezone.utc).replace(microsecond=at % 1000 * 1000)

@@ -17,7 +17,7 @@ from .key import KEY_LEN, Flow, Key, KeyLike, hashed_key
 from .kinds import AppendStore, KeyIncrementStore, KeyWriteStore, PostcardingStore
 from .store import Store
 
-#: What flows can be ranked by: what some flow has a figure for is taken, in this order, if nothing is asked for.
+#: What flows can be ranked by. If nothing is asked for, the first of these for which any flow has a figure is used.
 RANKINGS = ("latency", "bytes", "packets", "reports", "drops")
 
 _EVENTS, _KEY_LIST = "int-events", 3
@@ -49,7 +49,7 @@ class RankedFlow:
 class TopFlows:
     """The top flows, highest first."""
 
-    #: What they are ranked by: one of `RANKINGS`, or the name of the store with the figures.
+    #: What they are ranked by: one of `RANKINGS`, or the name of the store that has the figures.
     by: str
     #: The store with the figures.
     store: str
@@ -79,7 +79,7 @@ class FlowSummary:
     counts: Dict[str, int]
     #: Its dropped packets by the number of the reason.
     drops: Dict[int, int]
-    #: What stores of DTA reports have of it, by their names: a path, a count or a value (bytes).
+    #: What stores of DTA reports know about it, by their names: a path, a count or a value (bytes).
     stores: Dict[str, Any]
 
 

@@ -194,7 +194,7 @@ def _parse_flow(text: str) -> tuple[Address, Address, int, int, int]:
     unknown = "the protocol is neither a known name nor a number of 0 to 255"
     known = _PROTOCOLS.get(proto_text.lower())
     proto = known if known is not None else _number(proto_text, 255, unknown)
-    # `2001:db8::1:80` is an address, too, though whoever writes it means a port.
+    # `2001:db8::1:80` is a valid address, too, although whoever writes it means a port.
     if proto in _WITH_PORTS and src.version == 6 and not all(end.strip().startswith("[") for end in (src_text, dst_text)):
         raise _Bad("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80")
     return src, dst, sport, dport, proto

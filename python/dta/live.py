@@ -233,7 +233,7 @@ class _Live:
             reply = self.collector._call("QuerySeries", since=since, until=until, query=query)
             for of_epoch in reply.epochs:
                 yield _reply(spec, of_epoch)
-            # Each answer goes further, or this would not end.
+            # Each answer must get further, or this would not end.
             if reply.next <= since:
                 return
             since = reply.next

@@ -79,7 +79,7 @@ def open_file(path: Union[str, "os.PathLike[str]"]) -> Region:
 
 
 def _open(path: Path) -> Region:
-    # Without waiting, whatever it is: opening a fifo waits for its other end.
+    # Never wait, whatever it is: opening a fifo waits for its other end.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         found = os.fstat(file.fileno())

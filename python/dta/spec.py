@@ -61,7 +61,7 @@ class StoreSpec:
     slots: int = 0
     #: Copies N per report (key-write, postcarding, key-increment).
     redundancy: int = 0
-    #: Collectors that are to count each key, 1 or 2; 0 is 1 (key-increment).
+    #: Collectors that must count each key, 1 or 2; 0 means 1 (key-increment).
     replicas: int = 0
     #: Bytes of a value (key-write).
     value_len: int = 0

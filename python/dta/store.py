@@ -15,7 +15,7 @@ from .key import KeyArray, KeyLike
 from .spec import StoreSpec
 
 Keys = Union[KeyLike, Iterable[KeyLike], KeyArray]
-#: The first moment, and the first behind it: milliseconds since 1970; 0 = without this limit.
+#: The first moment, and the first after the span: milliseconds since 1970; 0 = without this limit.
 Span = Tuple[int, int]
 
 
@@ -49,7 +49,7 @@ class Reply:
 
     #: One message for each key.
     answers: List[Any]
-    #: The epoch that they are of.
+    #: The epoch that they are from.
     epoch: Optional[Epoch]
 
 

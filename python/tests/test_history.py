@@ -113,7 +113,7 @@ def test_each_epoch_is_asked_and_named(folder, collector):
     flows, path = collector["flows"], folder / "memory/flows.region"
     values, moments, written = {}, {}, set()
     while len(values) < 3:
-        # Once in each epoch; one that ended just then is not asked.
+        # Once in each epoch; an epoch that ended just then is not asked.
         if dta.open(path).generation not in written:
             value = len(written) + 1
             generation, at = write(path, value), time.time()

@@ -52,7 +52,7 @@ def test_append(truth, stores):
             entries = stores[name].read(question["list"], question["from_sequence"] or None)
             returned = dataclasses.asdict(entries)
             returned["entries"] = entries.entries.tobytes().hex()
-            # Of now, whatever epoch that is.
+            # Now, whatever epoch that is.
             assert returned.pop("epoch") is None
             where = name, question["list"], question["from_sequence"]
             if is_live:

@@ -105,11 +105,11 @@ def read(
     of_copies = np.repeat(keys, copies, axis=0)
     sums = layout.checksums(of_copies, slots[:, 4:])
     held, values = np.split(slots[:, 4:], [_key_len(spec)], axis=1)
-    # Of slots that hold no keys, no byte is compared.
+    # If slots hold no keys, no byte is compared.
     same = (held == of_copies[:, : held.shape[1]]).all(axis=1)
     matching = ((stored == sums) & same).reshape(n, copies)
     values = values.reshape(n, copies, spec.value_len)
-    # Of each copy: how many matching copies hold its value. 0 for one that does not match itself.
+    # For each copy: how many matching copies hold its value. 0 for a copy that does not match itself.
     equal = (values[:, :, np.newaxis, :] == values[:, np.newaxis, :, :]).all(axis=3)
     votes = (equal & matching[:, np.newaxis, :]).sum(axis=2) * matching
     # Both take the lowest n among equals.

@@ -15,7 +15,7 @@ from ..spec import Kind, StoreSpec, pow2, register
 from ..store import Keys, Store, column
 from ..errors import AskError
 
-#: A sketch's column has no checksum: it is read until two readings agree, and as often as this at most.
+#: A sketch's column has no checksum: it is read until two readings agree, at most this often.
 _READINGS = 16
 
 
