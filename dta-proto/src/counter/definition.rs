@@ -11,7 +11,7 @@ pub struct Definition {
     pub unit: Unit,
     /// Whether it may decrease.
     pub kind: CounterKind,
-    /// Where it stands among the counters of its node.
+    /// Its place in its node's flow.
     pub step: CounterStep,
     /// Whether it only breaks another counter down, such as by primitive.
     pub detail: bool,
@@ -110,19 +110,19 @@ crate::named! {
 /// A counter's place in its node's flow: received, accepted, or what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CounterStep {
-    /// Came in.
+    /// Arrived.
     In,
-    /// Not taken.
+    /// Rejected.
     Dropped,
-    /// Taken.
+    /// Accepted.
     Accepted,
-    /// Accepted, and replaced before it left.
+    /// Accepted, but replaced before it left.
     Superseded,
     /// Accepted, and waiting.
     Held,
-    /// Accepted, and discarded before it left.
+    /// Accepted, but discarded before it left.
     Discarded,
-    /// Made into operations.
+    /// Turned into operations.
     Emitted,
     /// Operations.
     Operations,
@@ -166,7 +166,7 @@ pub struct ParsedCounter<'a> {
 }
 
 impl<'a> ParsedCounter<'a> {
-    /// The variable parts and their values, for instance for labels.
+    /// The variable parts and their values, for labels for instance.
     pub fn variables(&self) -> impl Iterator<Item = (&'static Variable, &'a str)> {
         self.definition.variables.iter().zip(self.values)
     }
@@ -176,7 +176,7 @@ impl<'a> ParsedCounter<'a> {
         self.definition.variables.len().checked_sub(1).map_or("", |last| self.values[last])
     }
 
-    /// The meaning of this very counter: that of its last variable part, if that has its own.
+    /// The meaning of this particular counter: that of its last variable part, if it has one of its own.
     pub fn specific_meaning(&self) -> &'static str {
         let value =
             self.definition.variables.last().and_then(|variable| variable.listed_value(self.last_value()));
@@ -200,18 +200,18 @@ impl Definition {
         Definition { name, unit, kind: CounterKind::Counter, step, detail: false, meaning, variables: &[] }
     }
 
-    /// With variable parts.
+    /// Adds variable parts.
     pub(super) const fn with_variables(self, variables: &'static [Variable]) -> Definition {
         assert!(variables.len() <= MAX_VARIABLES);
         Definition { variables, ..self }
     }
 
-    /// A counter that may decrease.
+    /// Sets the kind, for a counter that may decrease.
     pub(super) const fn with_kind(self, kind: CounterKind) -> Definition {
         Definition { kind, ..self }
     }
 
-    /// A counter that only breaks another down.
+    /// Marks a counter that only breaks another one down.
     pub(super) const fn as_detail(self) -> Definition {
         Definition { detail: true, ..self }
     }
@@ -233,7 +233,7 @@ impl Definition {
         name
     }
 
-    /// Parses a name; `None` if it is not of this definition.
+    /// Parses a name; `None` if it does not match this definition.
     pub fn parse_name<'a>(&'static self, name: &'a str) -> Option<ParsedCounter<'a>> {
         let mut values = [""; MAX_VARIABLES];
         let mut known = true;

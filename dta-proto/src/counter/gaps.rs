@@ -1,8 +1,8 @@
-//! What is missing of numbered datagrams, by source: of INT's switches and of exporters of flows.
+//! Gaps in numbered datagrams, by source: INT switches and exporters of flows.
 
 use super::Definition;
 
-/// A skip of this many numbers or more is a restart, ahead or behind: as many are never lost in a row unless the source or
+/// A skip of this many numbers or more, ahead or back, is a restart: so many are never lost in a row unless the source or
 /// the translator was down.
 pub const RESTART: u32 = 1 << 16;
 /// Sources that are reported by name.
@@ -24,7 +24,7 @@ crate::counters! {
 }
 
 impl GapCounters {
-    /// The gaps of the 32 sources with the most, and how many of these were filled, under the names of these two counters.
+    /// The gaps of the 32 sources with the most, and how many were filled, under the names of these two counters.
     pub fn largest_gaps<N: Ord + core::fmt::Display>(
         sources: impl Iterator<Item = (N, GapCounters)>,
         [gaps, filled]: [&Definition; 2],

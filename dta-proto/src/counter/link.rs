@@ -11,7 +11,7 @@ macro_rules! losses {
         }
 
         impl LinkLoss {
-            /// As [`LinkLoss::VALUES`], with the software NIC's names.
+            /// [`LinkLoss::VALUES`] under the software NIC's names.
             pub const VALUES_OF_NIC: &'static [VariableValue] = &[$(VariableValue { name: $underscores, meaning: $meaning },)+];
         }
     };
@@ -65,7 +65,7 @@ impl LinkLoss {
     pub const UNSENT: &'static [VariableValue] =
         LinkLoss::VALUES.split_at(LinkLoss::UnsentQueueFull as usize).1;
 
-    /// Its name at the software NIC.
+    /// Its name in the software NIC's counters.
     pub const fn name_at_nic(self) -> &'static str {
         LinkLoss::VALUES_OF_NIC[self as usize].name
     }
@@ -75,8 +75,8 @@ impl LinkLoss {
         self as usize >= LinkLoss::UnsentQueueFull as usize
     }
 
-    /// Why a packet was not sent, from a loss's name in either spelling, a newer program's too. `None` for
-    /// losses on receipt.
+    /// Why a packet was not sent, from the name of a loss in either spelling, or from a newer program's. `None` for losses on
+    /// receipt.
     pub fn unsent_reason(name: &str) -> Option<&str> {
         name.strip_prefix("unsent").and_then(|rest| rest.strip_prefix(['-', '_']))
     }

@@ -2,12 +2,12 @@
 //!
 //! A node builds its names from these tables, and readers look up the [`Definition`] of a name with [`find_counter`].
 //! Unknown names come from newer or foreign programs: [`find_counter`] returns `None`, and readers pass them through.
-//! `docs/counters.md` has the same tables; a test keeps both equal.
+//! `docs/counters.md` has the same tables; a test keeps the two equal.
 //!
 //! - [`translator`], [`reporter`], [`nic`], [`collector`], [`ring`], [`between`]: the tables, by the node that counts.
 //! - [`gaps`]: which numbered datagrams are missing.
-//! - [`published_counters`](crate::published_counters), [`shared_counters`](crate::shared_counters): declare structures of counters from
-//!   these definitions; [`counters`](crate::counters) one whose sums are published otherwise.
+//! - [`published_counters`](crate::published_counters), [`shared_counters`](crate::shared_counters): declare structures of
+//!   counters from these definitions; [`counters`](crate::counters) declares one whose sums are published otherwise.
 //! - [`Reason`], [`Discard`], [`LossCause`], [`nic::Counter`], [`LinkLoss`], [`Fault`]: enumerations that
 //!   index arrays of counters.
 
@@ -61,7 +61,7 @@ macro_rules! values {
         pub enum $Name { $(#[doc = concat!("`", $text, "`: ", $meaning, ".")] $Variant,)+ }
 
         impl $Name {
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [$Name] = &[$($Name::$Variant,)+];
             /// Their names and meanings, in the same order.
             pub const VALUES: &'static [$crate::counter::VariableValue] =
@@ -72,7 +72,7 @@ macro_rules! values {
                 $Name::VALUES[self as usize].name
             }
 
-            /// The value of this name; `None` for one of a newer program.
+            /// The value with this name; `None` for one of a newer program.
             pub fn from_name(name: &str) -> Option<$Name> {
                 $Name::ALL.iter().copied().find(|value| value.name() == name)
             }

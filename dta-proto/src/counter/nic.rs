@@ -131,7 +131,7 @@ soft_nic! {
 }
 
 impl Counter {
-    /// The counter of this name; `None` for one of a newer program.
+    /// The counter with this name; `None` for one of a newer program.
     pub fn from_name(name: &str) -> Option<Counter> {
         Counter::ALL.into_iter().find(|counter| counter.name() == name)
     }

@@ -70,7 +70,7 @@ pub enum CounterNode {
 }
 
 impl CounterNode {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [CounterNode; 8] = [
         CounterNode::Reporter,
         CounterNode::HeardReporter,
@@ -82,8 +82,8 @@ impl CounterNode {
         CounterNode::Between,
     ];
 
-    /// The kind of a node in a collector's or translator's statistics, by its name. One of an unknown stage
-    /// was handed in beside a translator's, and is treated as a translator.
+    /// The kind of a node in a collector's or translator's statistics, by its name. A node of an unknown
+    /// stage was handed in along with a translator's, and is treated as a translator.
     pub fn from_node_name(node: &str) -> CounterNode {
         match Stage::from_node_name(node) {
             Stage::Agent => CounterNode::HeardAgent,
@@ -110,7 +110,7 @@ impl CounterNode {
     }
 
     /// The definition of a counter of such a node; `None` if none has this name. If several match, the one
-    /// whose values are all known.
+    /// whose values are all known wins.
     pub fn find_counter(self, counter: &str) -> Option<ParsedCounter<'_>> {
         let definitions = self.counter_tables().iter().flat_map(|table| table.definitions);
         let mut newer = None;

@@ -45,7 +45,7 @@ values! {
 }
 
 impl Reason {
-    /// What to do about it, continuing the meaning.
+    /// What to do about it, to follow the meaning.
     pub const fn advice(self) -> &'static str {
         use Reason as R;
         match self {

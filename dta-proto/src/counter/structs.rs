@@ -1,7 +1,7 @@
 //! Structures of counters, declared from the definitions of what they count.
 
-/// Declares a structure of counters that are not published under a name of their own, and how another's are added to them.
-/// Those behind `by` count by reason: a field for each, and a method that returns all in the order of the enumeration.
+/// Declares a structure of counters that are not published under names of their own, with a method to add another one's. Those
+/// after `by` count by reason: a field for each, and a method that returns all in the order of the enumeration.
 #[macro_export]
 macro_rules! counters {
     ($(#[$meta:meta])* $vis:vis struct $Name:ident {
@@ -14,14 +14,14 @@ macro_rules! counters {
         }
 
         impl $Name {
-            /// Adds another's counters.
+            /// Adds the counters of another.
             $vis fn add(&mut self, other: &$Name) {
                 $(self.$counter += other.$counter;)+
                 $($(self.$of_reason += other.$of_reason;)+)*
             }
 
             $(
-                /// What is counted by reason, the zero ones too, in the order of the enumeration.
+                /// The counts by reason, zeros included, in the order of the enumeration.
                 $vis fn $by(&self) -> [($Reason, u64); $Reason::ALL.len()] {
                     core::array::from_fn(|at| match $Reason::ALL[at] {
                         $($Reason::$Variant => ($Reason::$Variant, self.$of_reason),)+
@@ -32,9 +32,9 @@ macro_rules! counters {
     };
 }
 
-/// Declares a structure of counters: each field with its [`Definition`](crate::counter::Definition) if it is published, then
-/// what is counted by reason, and what else the structure has. The values of variable parts of the names follow the
-/// structure's name.
+/// Declares a structure of counters: first each field with its [`Definition`](crate::counter::Definition) if it is published,
+/// then the counts by reason, then the structure's other fields. The values of variable parts of names follow the structure's
+/// name.
 ///
 /// ```
 /// use dta_proto::counter::{Reason, translator as names};
@@ -68,14 +68,14 @@ macro_rules! published_counters {
         }
 
         impl $Name {
-            /// Adds another's counters.
+            /// Adds the counters of another.
             #[allow(dead_code)]
             $vis fn $add(&mut self, other: &$Name) {
                 $(self.$counter += other.$counter;)*
                 $(self.$array.iter_mut().zip(other.$array).for_each(|(own, more)| *own += more);)*
             }
 
-            /// Every counter by its dotted name, without reasons that are 0.
+            /// Every counter by its dotted name, except reasons that are 0.
             $vis fn $named(&self $(, $variable: &str)*) -> Vec<(String, u64)> {
                 let values: &[&str] = &[$($variable),*];
                 #[allow(unused_mut)]
@@ -99,7 +99,7 @@ macro_rules! published_counters {
     };
 }
 
-/// Declares a structure of published counters that several threads count; as [`published_counters!`](crate::published_counters).
+/// As [`published_counters!`](crate::published_counters), for counters that several threads increment.
 #[macro_export]
 macro_rules! shared_counters {
     ($(#[$meta:meta])* $vis:vis struct $Name:ident $(($variable:ident))? {
@@ -114,7 +114,7 @@ macro_rules! shared_counters {
         impl $Name {
             /// Every counter by its dotted name.
             $vis fn named_counters(&self $(, $variable: &str)?) -> Vec<(String, u64)> {
-                // No other memory is published through these numbers.
+                // Relaxed: no other memory is published through these numbers.
                 let load = |counter: &core::sync::atomic::AtomicU64| counter.load(core::sync::atomic::Ordering::Relaxed);
                 let values: &[&str] = &[$($variable)?];
                 vec![$(($definition.format_name(values), load(&self.$counter)),)+]

@@ -1,8 +1,8 @@
 //! UDP datagrams in IPv4 packets, parsed and built.
 //!
-//! Reports, NACKs and RoCEv2 frames are all such datagrams. Sockets carry payloads only, so a link adds these
-//! 28 header bytes to what it receives, and strips them from what it sends. What listeners for INT and flows receive may be in
-//! IPv6, with 48 header bytes.
+//! Reports, NACKs and RoCEv2 frames are all such datagrams. Sockets carry payloads only, so a link adds these 28 header bytes
+//! to what it receives, and strips them from what it sends. Listeners for INT and flows may receive IPv6, with 48 header
+//! bytes.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -50,7 +50,7 @@ impl<'a> UdpDatagram<'a> {
         Some(UdpDatagram { ipv4, udp: udp::UdpPacket::new_checked(ipv4.payload()).ok()? })
     }
 
-    /// The same, with the error.
+    /// The slow path, which returns the error.
     #[cold]
     fn parse_step_by_step(packet: &'a [u8]) -> Result<UdpDatagram<'a>> {
         let ipv4 = ipv4::Ipv4Packet::new_checked(packet)?;
@@ -62,10 +62,10 @@ impl<'a> UdpDatagram<'a> {
         Ok(UdpDatagram { ipv4, udp: udp::UdpPacket::new_checked(ipv4.payload())? })
     }
 
-    /// The same for a packet to send: the datagram must end where the packet ends.
+    /// As [`UdpDatagram::parse_packet`], for a packet to send: the datagram must end where the packet ends.
     ///
     /// # Errors
-    /// As [`UdpDatagram::parse_packet`], or bytes after the datagram.
+    /// As for [`UdpDatagram::parse_packet`], and bytes after the datagram.
     #[inline]
     pub fn parse_exact(packet: &'a [u8]) -> Result<UdpDatagram<'a>> {
         let datagram = UdpDatagram::parse_packet(packet)?;
@@ -89,7 +89,7 @@ impl<'a> UdpDatagram<'a> {
         self.udp.verify_checksum(&self.ipv4.addresses())
     }
 
-    /// Whether the UDP checksum was not completed, as [`udp::UdpPacket::is_checksum_pending`] says.
+    /// Whether the UDP checksum was left incomplete, as [`udp::UdpPacket::is_checksum_pending`] says.
     #[inline]
     pub fn is_checksum_pending(&self) -> bool {
         self.udp.is_checksum_pending(&self.ipv4.addresses())
@@ -125,7 +125,7 @@ pub fn encode_header(
     header_with(source, destination, payload_len, 0, 64)
 }
 
-/// The same with the given type of service and time to live.
+/// As [`encode_header`], with the given type of service and time to live.
 #[inline]
 pub fn header_with(
     source: SocketAddrV4,
@@ -160,9 +160,9 @@ pub fn header_with(
     header
 }
 
-/// Writes the headers of a datagram with `payload_len` bytes between `ports`, source first: as [`header_with`], or
-/// their like over IPv6, with flow label 0. They are [`AddressPair::datagram_header_len`] bytes, which `out` must have
-/// exactly; the whole packet must not exceed [`PACKET_MAX`].
+/// Writes the headers of a datagram with `payload_len` bytes between `ports`, source first: as [`header_with`], or their IPv6
+/// equivalents with flow label 0. `out` must have exactly their length, [`AddressPair::datagram_header_len`]; the whole packet
+/// must not exceed [`PACKET_MAX`].
 pub fn write_header(
     addresses: &AddressPair,
     ports: (u16, u16),
@@ -201,7 +201,7 @@ pub fn write_header(
     }
 }
 
-/// The headers of a datagram in IPv6 with `payload_len` bytes, as a socket's payload gets them: hop limit 64, no UDP checksum.
+/// The IPv6 headers of a datagram with `payload_len` bytes, for a payload from a socket: hop limit 64, no UDP checksum.
 pub fn encode_ipv6_header(
     source: SocketAddrV6,
     destination: SocketAddrV6,
@@ -213,8 +213,8 @@ pub fn encode_ipv6_header(
     header
 }
 
-/// Source and payload of a datagram that fills a packet of IPv4 or IPv6, with the headers of [`encode_header`] or
-/// [`encode_ipv6_header`]. An IPv4 address within an IPv6 one is that IPv4 address.
+/// Source and payload of a datagram that fills an IPv4 or IPv6 packet, with the headers of [`encode_header`] or
+/// [`encode_ipv6_header`]. An IPv4-mapped address comes out as IPv4.
 #[inline]
 pub fn source_and_payload(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
     if let Some((header, payload)) = packet.split_first_chunk::<IPV6_HEADER_LEN>()
@@ -329,8 +329,7 @@ mod tests {
             let mut packet = whole(at([127, 0, 0, 1], 40040), at([127, 0, 0, 2], 50000), &vec![0x5a; len]);
             fill_udp_checksum(&mut packet);
             assert!(udp_checksum_ok(&packet));
-            // The length field (bytes 24 and 25) changes what is summed, so only the injector's check covers
-            // it.
+            // A change of the length field (bytes 24 and 25) changes what is summed; only the injector's check covers it.
             for bit in (20 * 8..24 * 8).chain(26 * 8..packet.len() * 8) {
                 packet[bit / 8] ^= 0x80 >> (bit % 8);
                 assert!(!udp_checksum_ok(&packet), "bit {bit}");

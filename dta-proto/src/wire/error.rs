@@ -80,11 +80,11 @@ pub enum WireErrorKind {
     ValueLength(u16),
     /// A hop beyond 13 (version 1), or outside 1 to 14 (version 0).
     Hop(u8),
-    /// A path length that is not 0 (unknown) and either beyond 14 or not beyond the hop.
+    /// A path length that is neither 0 (unknown) nor above the hop and at most 14.
     PathLength(u8),
-    /// Cells for other than 1 to 4 rows; the number is their length in bytes.
+    /// Cells for fewer than 1 or more than 4 rows; the number is their length in bytes.
     Rows(u16),
-    /// A NACK without its bit, or for no sequences.
+    /// A NACK without its flag bit, or for no sequences.
     NotANack,
     /// Two redundant fields that differ.
     Contradiction,
@@ -118,7 +118,7 @@ impl Error {
     }
 }
 
-/// A length in errors: what exceeds 16 bits shows as 65535.
+/// A length in errors: more than 16 bits shows as 65535.
 #[inline]
 pub const fn saturating_u16(n: usize) -> u16 {
     if n > u16::MAX as usize { u16::MAX } else { n as u16 }

@@ -4,17 +4,17 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{checksum, ipv4, ipv6, udp};
 
-/// Source and destination of a packet, which are of one family.
+/// Source and destination of a packet, both of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPair {
-    /// Those of an IPv4 packet.
+    /// The addresses of an IPv4 packet.
     V4 {
         /// Source address.
         source: Ipv4Addr,
         /// Destination address.
         destination: Ipv4Addr,
     },
-    /// Those of an IPv6 packet.
+    /// The addresses of an IPv6 packet.
     V6 {
         /// Source address.
         source: Ipv6Addr,

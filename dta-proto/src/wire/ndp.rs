@@ -28,7 +28,7 @@ pub const TYPE_ADVERTISEMENT: u8 = 136;
 
 const ICMP_LEN: usize = 24;
 const OPTION_LEN: usize = 8;
-/// The only hop limit of a message that no router has forwarded.
+/// The only valid hop limit: it shows that no router has forwarded the message.
 const HOP_LIMIT: u8 = 255;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
@@ -42,7 +42,7 @@ fn err(field: &'static str, offset: u16, kind: WireErrorKind) -> Error {
 pub struct NeighbourMessage {
     /// Whether it answers, or asks for, the target's MAC address.
     pub is_advertisement: bool,
-    /// Its sender; unspecified in the question whether anybody has an address.
+    /// Its sender; unspecified (`::`) in a query whether an address is already in use.
     pub source: Ipv6Addr,
     /// Its receiver.
     pub destination: Ipv6Addr,
@@ -97,7 +97,7 @@ impl NeighbourMessage {
         })
     }
 
-    /// The message as a packet; without a MAC address it says that it is all zeros.
+    /// The message as a packet; without a MAC address, the option holds zeros.
     pub fn to_packet(&self) -> [u8; LEN] {
         let mut packet = [0; LEN];
         let (head, icmp) = packet.split_at_mut(ipv6::HEADER_LEN);
@@ -130,7 +130,7 @@ impl NeighbourMessage {
     }
 }
 
-/// The group to which the question for an address is sent (RFC 4291, section 2.7.1).
+/// The group to which a query for an address is sent (RFC 4291, section 2.7.1).
 pub fn solicited_node_group(target: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = target.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))

@@ -89,8 +89,8 @@ impl<'a> UdpPacket<'a> {
         self.payload
     }
 
-    /// Checks the checksum, if present, for a datagram between these addresses. It may be absent over IPv6, too: RoCEv2 has
-    /// a checksum of its own.
+    /// Checks the checksum, if present, for a datagram between these addresses. Over IPv6, too, it may be absent: RoCEv2
+    /// has a checksum of its own.
     #[inline]
     pub fn verify_checksum(&self, addresses: &AddressPair) -> Result<()> {
         if self.checksum_field() == 0 {

@@ -1,4 +1,4 @@
-//! What a report says: the primitive and its fields, and their bytes behind the header of version 1 (the key of keyed
+//! The contents of a report: the primitive with its fields, and their bytes after the version-1 header (the key of keyed
 //! primitives, the primitive's own fields, its value).
 
 use super::v1::{HEADER_LEN, err};
@@ -57,7 +57,7 @@ pub enum DtaBody<'a> {
     },
 }
 
-/// What a report names in its store: [`Addressing`](super::Addressing) with its value.
+/// What a report addresses in its store: [`Addressing`](super::Addressing) with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
     /// A key.
@@ -80,7 +80,7 @@ impl<'a> DtaBody<'a> {
         }
     }
 
-    /// What it names in its store.
+    /// What it addresses in its store.
     #[inline]
     pub const fn store_address(&self) -> Address<'_> {
         match self {
@@ -92,8 +92,8 @@ impl<'a> DtaBody<'a> {
         }
     }
 
-    /// Reads the bytes behind the header; `argument` is byte 3 of that.
-    #[inline(always)] // on the path of every report: nothing of it goes by memory
+    /// Reads the bytes after the header; `argument` is the header's byte 3.
+    #[inline(always)] // on the path of every report: no part of it should pass through memory
     pub(super) fn parse_fields(primitive: Primitive, argument: u8, rest: &'a [u8]) -> Result<DtaBody<'a>> {
         let mut rest = BodyReader { bytes: rest, at: HEADER_LEN };
         Ok(match primitive {
@@ -124,7 +124,7 @@ impl<'a> DtaBody<'a> {
         })
     }
 
-    /// Bytes behind the header.
+    /// Number of bytes after the header.
     pub(super) const fn len(&self) -> usize {
         match self {
             DtaBody::KeyWrite { value, .. } => KEY_LEN + value.len(),
@@ -135,7 +135,7 @@ impl<'a> DtaBody<'a> {
         }
     }
 
-    /// Byte 3 of the header; or why there is no such report.
+    /// Byte 3 of the header; an error if there is no such report.
     #[inline]
     pub(super) fn header_argument(&self) -> Result<u8> {
         Ok(match *self {
@@ -159,7 +159,7 @@ impl<'a> DtaBody<'a> {
         })
     }
 
-    /// Writes the bytes behind the header, which are [`DtaBody::len`], and whose contents [`DtaBody::header_argument`] has checked.
+    /// Writes the [`DtaBody::len`] bytes after the header; [`DtaBody::header_argument`] has checked the contents.
     #[inline]
     pub(super) fn write_fields(&self, rest: &mut [u8]) {
         match *self {
@@ -188,7 +188,7 @@ impl<'a> DtaBody<'a> {
     }
 }
 
-/// A cursor over the bytes behind the header.
+/// A cursor over the bytes after the header.
 struct BodyReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -220,7 +220,7 @@ impl<'a> BodyReader<'a> {
         Ok(u32::from_be_bytes(*self.take(field)?))
     }
 
-    /// All that is left, as a value.
+    /// All remaining bytes, as a value.
     #[inline]
     fn read_value(&mut self) -> Result<&'a [u8]> {
         check_value(self.bytes, self.at)?;

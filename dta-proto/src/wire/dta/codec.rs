@@ -36,8 +36,8 @@ impl<'a> DtaReport<'a> {
     /// Writes the report to the start of `buffer` and returns its length.
     ///
     /// Fails, writing nothing, if the buffer is too small, a field is out of range, or version 0 cannot
-    /// express it: a sketch-merge, a store, a reporter, a path length, a key longer than 4 bytes, a value of
-    /// other than 4 bytes. Version 0 carries the low 8 bits of the sequence.
+    /// express it: a sketch-merge, a store, a reporter, a path length, a key longer than 4 bytes, or a value
+    /// whose length is not 4 bytes. Version 0 carries the low 8 bits of the sequence.
     #[inline]
     pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize> {
         match self.version {

@@ -25,7 +25,7 @@ impl<'a> ReportFields<'a> {
         primitive: Primitive,
         report: &'a mut [u8],
     ) -> Option<ReportFields<'a>> {
-        // Bytes before the key or place, the bytes of these, and those between them and the value.
+        // The bytes before the key or place, those of the key or place, and those between it and the value.
         let (before, key, place, between) = match (version, primitive.addressing()) {
             (Version::V0, Addressing::Key) if matches!(primitive, Primitive::Postcarding) => (3, 4, 0, 1),
             (Version::V0, Addressing::Key) => (4, 4, 0, 0),

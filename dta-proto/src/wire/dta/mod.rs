@@ -47,7 +47,7 @@ pub enum Version {
 const IMMEDIATE: u8 = 0x80;
 /// Bit 6 of byte 2: the reporter keeps a copy and wants NACKs for gaps.
 const RETRANSMITTABLE: u8 = 0x40;
-/// Bit 5 of byte 2: the reporter has restarted, its sequence starts over.
+/// Bit 5 of byte 2: the reporter has restarted, and its sequence starts over.
 const RESTARTED: u8 = 0x20;
 /// Bits 1 and 0 of byte 2.
 const VERSION: u8 = 0x03;

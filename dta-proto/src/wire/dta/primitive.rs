@@ -1,8 +1,8 @@
-//! The primitives, and what the rest of the system needs to know of each: one row for each of them.
+//! The primitives, and what the rest of the system needs to know about each: one row per primitive.
 
 use crate::queue_pair::Purpose;
 
-/// What a report names in its store, which also decides how stores are divided: among the threads of a translator,
+/// What a report addresses in its store, which also decides how a store is divided among the threads of a translator
 /// and among collectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
@@ -10,59 +10,59 @@ pub enum Addressing {
     Key,
     /// A list by its number. Collectors can share a store by lists.
     List,
-    /// A column of an epoch. One collector has all of a store.
+    /// A column of an epoch. One collector holds the whole store.
     Column,
 }
 
-/// What the end of an epoch does to a store with epochs, and what the history keeps (docs/history.md).
+/// What the end of an epoch does to a store with epochs, and what goes into the history (docs/history.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochEnd {
-    /// The store gets other, empty memory. All that the former one held is kept.
+    /// The store gets new, empty memory. Everything that the old memory held is kept.
     Replaces,
-    /// Memory stays. What it holds at that moment is kept.
+    /// The memory stays. What it holds at that moment is kept.
     Reads,
-    /// Memory stays. Reporters number epochs themselves, and each of these is kept once it is closed.
+    /// The memory stays. Reporters number epochs themselves, and each epoch is kept once it is closed.
     Closes,
-    /// Memory stays. What came in the epoch is kept.
+    /// The memory stays. What arrived during the epoch is kept.
     Collects,
 }
 
-/// What each collector has of a key that several are to have (docs/scale.md).
+/// What each collector has of a key that several are to hold (docs/scale.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
     /// There is one collector for each key, list or sketch.
     None,
     /// Some of the key's copies: a store says `spread_copies`.
     Copies,
-    /// All there is of the key: a store says `replicas`.
+    /// Everything about the key: a store says `replicas`.
     Whole,
-    /// Its own counts: a store says `replicas`, which is part of its layout. A key's count is put together from all
+    /// Its own counts: a store says `replicas`, which is part of its layout. A key's count is combined from all
     /// collectors, and what one has counted stays there when the key moves.
     Counts,
 }
 
-/// What is to be known of a primitive.
+/// Everything to know about a primitive.
 #[derive(Debug)]
 pub struct Description {
     /// Its name, as in configuration, counters and tables.
     pub name: &'static str,
-    /// What its reports name.
+    /// What its reports address in their store.
     pub addressing: Addressing,
     /// The queue pair that its operations travel on.
     pub purpose: Purpose,
-    /// Whether one translator at a time may write a store of it: its elements hold state that only the writer knows.
+    /// Whether only one translator at a time may write its stores, whose elements hold state that only it knows.
     pub single_writer: bool,
     /// What each of several collectors has of a key.
     pub replicas: Replicas,
-    /// Whether version 0 has a report of it.
+    /// Whether version 0 has reports of it.
     pub in_version0: bool,
-    /// The kind of its queries in the names of a collector's counters; `None` where keys are not asked about.
+    /// The kind of its queries in the names of a collector's counters; `None` if it is not queried by key.
     pub query: Option<&'static str>,
     /// What the end of an epoch does to its stores.
     pub epoch_end: EpochEnd,
 }
 
-/// Declares [`Primitive`] with its rows, in the order in which tables for people have them.
+/// Declares [`Primitive`] with its rows, in the order of the tables for people.
 macro_rules! primitives {
     ($($(#[$doc:meta])* $primitive:ident = $opcode:literal: $description:expr;)*) => {
         /// A primitive, by its opcode.
@@ -74,7 +74,7 @@ macro_rules! primitives {
         }
 
         impl Primitive {
-            /// All, in the order of tables for people.
+            /// All primitives, in the order of the tables for people.
             pub const IN_TABLES: [Primitive; [$($opcode),*].len()] = [$(Primitive::$primitive),*];
 
             /// The primitive with this opcode.
@@ -85,10 +85,10 @@ macro_rules! primitives {
                 }
             }
 
-            /// What is to be known of it.
+            /// Everything to know about it.
             pub const fn description(self) -> &'static Description {
                 const ROWS: &[Description; Primitive::ALL.len()] = &[$($description),*];
-                // Rows by opcode.
+                // From opcode order to row.
                 const ORDER: [usize; Primitive::ALL.len()] = {
                     let mut order = [0; Primitive::ALL.len()];
                     let mut row = 0;
@@ -163,7 +163,7 @@ primitives! {
 }
 
 impl Primitive {
-    /// All, in the order of their opcodes, which count from 1 without a gap.
+    /// All primitives, in the order of their opcodes, which count from 1 without a gap.
     pub const ALL: [Primitive; Primitive::IN_TABLES.len()] = {
         let mut all = Primitive::IN_TABLES;
         let mut index = 0;
@@ -192,7 +192,7 @@ impl Primitive {
         self.description().name
     }
 
-    /// What its reports name.
+    /// What its reports address in their store.
     pub const fn addressing(self) -> Addressing {
         self.description().addressing
     }
@@ -212,7 +212,7 @@ impl Primitive {
         self.description().replicas
     }
 
-    /// Whether version 0 has a report of it.
+    /// Whether version 0 has reports of it.
     pub const fn in_version0(self) -> bool {
         self.description().in_version0
     }

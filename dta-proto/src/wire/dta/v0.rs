@@ -62,7 +62,7 @@ pub(super) fn parse_report(opcode: u8, sequence: u8, flags: u8, rest: &[u8]) -> 
                 value: u32::from_be_bytes([f[5], f[6], f[7], f[8]]),
             }
         }
-        // Version 0 has these four.
+        // Version 0 has only these four.
         _ => return Err(err("opcode", 0, WireErrorKind::UnknownOpcode(opcode))),
     };
     Ok(DtaReport {

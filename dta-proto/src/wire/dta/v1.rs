@@ -1,4 +1,4 @@
-//! Reports of version 1: a 12-byte header, and behind it what the [body](super::body) writes.
+//! Reports of version 1: a 12-byte header, then the [body](super::body).
 
 use super::report::report_buffer;
 use super::{DtaBody, DtaReport, IMMEDIATE, Primitive, RESTARTED, RETRANSMITTABLE, Version};
@@ -12,7 +12,7 @@ pub(super) fn err(field: &'static str, offset: usize, kind: WireErrorKind) -> Er
     Error::new(Layer::DtaV1, field, saturating_u16(offset), kind)
 }
 
-#[inline(always)] // on the path of every report: nothing of it goes by memory
+#[inline(always)] // on the path of every report: no part of it should pass through memory
 pub(super) fn parse_report(bytes: &[u8]) -> Result<DtaReport<'_>> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
         let kind = WireErrorKind::Truncated { need: HEADER_LEN as u16, have: saturating_u16(bytes.len()) };

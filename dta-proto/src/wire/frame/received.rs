@@ -20,8 +20,8 @@ impl<'a> Received<'a> {
     /// Parses a packet from its IP header; bytes beyond its length are ignored.
     ///
     /// Checks in this order: [`UdpDatagram::parse_packet`] and the IPv4 header checksum, or [`ipv6::parse_packet`]; the UDP
-    /// checksum (0 is none), the iCRC, a valid BTH and the headers that its opcode needs. The UDP destination port is left
-    /// to the caller.
+    /// checksum (0 means none), the iCRC, a valid BTH and the headers that its opcode needs. The UDP destination port is
+    /// left to the caller.
     #[inline]
     pub fn parse_packet(packet: &'a [u8]) -> Result<Received<'a>> {
         let (addresses, udp) = if ipv6::is_ipv6(packet) {
@@ -94,7 +94,7 @@ mod tests {
         for (packet, route) in packets().into_iter().flat_map(|packet| ROUTES.map(|route| (packet, route))) {
             let mut buffer = [0xa5; 200];
             let len = route.write_frame(&packet, &mut buffer).unwrap();
-            // With the rest of the buffer after it, like Ethernet padding.
+            // With trailing bytes, like Ethernet padding.
             let received = Received::parse_packet(&buffer).unwrap();
             assert_eq!(RoceRepr::parse_packet(&received.roce), Ok(packet));
             assert_eq!(received.addresses, route.addresses);

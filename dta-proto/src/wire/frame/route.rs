@@ -35,7 +35,7 @@ impl FrameRoute {
         FrameRoute::with_addresses(AddressPair::V4 { source, destination }, dest_qp)
     }
 
-    /// The same over IPv4 or IPv6; `None` if the addresses are of different families.
+    /// As [`FrameRoute::new`], over IPv4 or IPv6; `None` if the addresses are of different families.
     pub const fn from_addresses(source: IpAddr, destination: IpAddr, dest_qp: u32) -> Option<FrameRoute> {
         match AddressPair::from_addresses(source, destination) {
             Some(addresses) => Some(FrameRoute::with_addresses(addresses, dest_qp)),
@@ -72,7 +72,7 @@ impl FrameRoute {
         })
     }
 
-    /// Writes the IP and UDP headers for `len` bytes from BTH to iCRC to `out`, which has exactly their length.
+    /// Writes the IP and UDP headers for `len` bytes from BTH to iCRC into `out`, which has exactly their length.
     pub(super) fn write_ip_udp(&self, len: u16, out: &mut [u8]) {
         let ports = (self.src_port, self.dst_port);
         datagram::write_header(&self.addresses, ports, len.into(), self.tos, self.ttl, out);

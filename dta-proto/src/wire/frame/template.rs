@@ -1,4 +1,4 @@
-//! Frames of one kind, fast: the shared part is written once, and its iCRC computed once.
+//! Fast writing of frames of one kind: the shared part is written once, and its iCRC computed once.
 
 use super::FrameRoute;
 use crate::crc::{crc32_update, crc32_update_masked, crc32_update_words};
@@ -9,11 +9,11 @@ use crate::wire::roce::{
 };
 use crate::wire::{AddressPair, Error, Layer, Result, WireErrorKind, datagram, ethernet, ipv4, ipv6, udp};
 
-/// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template; over IPv6, the last bytes of
-/// the same.
+/// IPv4, UDP, and the BTH up to its destination queue pair, shared by all frames of a template. Over IPv6 the shared bytes
+/// are the last ones of the same headers.
 const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + BTH_SHARED_LEN;
 const BTH_SHARED_LEN: usize = 8;
-/// The longest start of a frame before its shared bytes: Ethernet, and what an IPv6 header has more than one of IPv4.
+/// The longest start of a frame before its shared bytes: Ethernet, and what an IPv6 header is longer than an IPv4 one.
 const START_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN - ipv4::HEADER_LEN;
 /// The rest of the BTH: acknowledgement bit and PSN.
 const PSN_LEN: usize = 4;
@@ -21,7 +21,7 @@ const PSN_LEN: usize = 4;
 /// Frames of one opcode and payload length to one queue pair.
 #[derive(Clone, Debug)]
 struct FrameTemplate {
-    /// What comes before `bytes`, and how much of it.
+    /// The bytes before `bytes`; `start_len` of them are used.
     start: [u8; START_LEN],
     start_len: usize,
     bytes: [u8; SHARED_LEN],
@@ -167,8 +167,8 @@ impl FrameTemplate {
         Some(())
     }
 
-    /// As [`FrameTemplate::fill_frame`] for a WRITE of 16 bytes, the element of most key-write stores. Just computed
-    /// values go into the iCRC from registers, not through memory.
+    /// As [`FrameTemplate::fill_frame`] for a WRITE of 16 bytes, the element of most key-write stores. Values just computed
+    /// go into the iCRC from registers, not through memory.
     #[inline]
     fn fill_16_byte_write(
         &self,
@@ -177,7 +177,7 @@ impl FrameTemplate {
         payload: &[u8; 16],
         out: &mut [u8],
     ) -> Option<()> {
-        // In the pieces in which elements are written.
+        // In the same pieces in which elements are written.
         let [a, b, c, d, value @ ..] = *payload;
         let (low, high) = (value.first_chunk::<8>()?, value.last_chunk::<4>()?);
         let payload = u128::from(u32::from_le_bytes([a, b, c, d]))

@@ -46,12 +46,12 @@ pub enum NakCode {
     RemoteAccessError = 2,
     /// The responder failed.
     RemoteOperationalError = 3,
-    /// Only on RD.
+    /// Used on RD only.
     InvalidRdRequest = 4,
 }
 
 impl Syndrome {
-    /// An ACK without credit count, as responders with a shared queue send it.
+    /// An ACK without a credit count, as responders with a shared queue send it.
     pub const ACK: Syndrome = Syndrome::Ack { credits: 0x1f };
 
     /// Parses byte 0 of the AETH. Like responders, it ignores the top bit; reserved numbers are an error.

@@ -33,7 +33,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header by the frame profile: SE 0, MigReq 1, no pad, default P_Key.
+    /// A header with the frame profile's values: SE 0, MigReq 1, no pad, default P_Key.
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn, ack_req: bool) -> Bth {
         Bth {
             opcode,

@@ -1,6 +1,6 @@
 //! The invariant CRC of RoCEv2.
 //!
-//! CRC-32 (of zlib) over eight 0xff bytes, then the packet from its IP header to the end of the payload, with everything
+//! CRC-32 (zlib's) over eight 0xff bytes, then the packet from its IP header to the end of the payload, with everything
 //! that may change on the way set to ones: TOS, TTL and header checksum of IPv4, or traffic class, flow label and hop limit
 //! of IPv6; the UDP checksum; byte 4 of the BTH. It follows the packet in little-endian order. (Annex A17; the eight bytes
 //! stand for an InfiniBand local route header.)
@@ -17,7 +17,7 @@ pub(crate) const SEED: u32 = 0x2144_df1c;
 /// checksum, BTH byte 4.
 pub(crate) static MASK: Mask = Mask::with_ones_at(&[1, 8, 10, 11, 26, 27, 32]);
 
-/// The same in a packet of IPv6: traffic class and flow label, hop limit, UDP checksum, BTH byte 4.
+/// The same for an IPv6 packet: traffic class and flow label, hop limit, UDP checksum, BTH byte 4.
 pub(crate) static IPV6_MASK: Mask = Mask::with_ones_at(&[1, 2, 3, 7, 46, 47, 52]).with_low_nibble_at(0);
 
 /// The iCRC of a packet: from its IP header to the end of its payload, excluding the iCRC itself.
@@ -32,7 +32,7 @@ pub fn compute_icrc(packet: &[u8]) -> u32 {
     }
 }
 
-/// The same for packets with IPv4 options, or with no version.
+/// The same for packets with IPv4 options, or of no known version.
 #[cold]
 fn compute_irregular_icrc(packet: &[u8]) -> u32 {
     let ip = usize::from(packet.first().copied().unwrap_or(0) & 0xf) * 4;

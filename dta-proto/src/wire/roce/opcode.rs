@@ -68,13 +68,13 @@ impl HeaderLayout {
 }
 
 impl Opcode {
-    /// All of them, by their bytes.
+    /// All opcodes, in the order of their bytes.
     pub fn all_opcodes() -> impl Iterator<Item = Opcode> {
         (0..=u8::MAX).filter_map(|byte| Opcode::from_byte(byte).ok())
     }
 
-    /// The opcode in the first byte of a BTH. What the specification defines and DTA does not use (SEND and
-    /// its kin, other transports, congestion notification) is [`WireErrorKind::UnsupportedOpcode`], anything else
+    /// The opcode in the first byte of a BTH. One that the specification defines but DTA does not use (SEND and
+    /// its kin, other transports, congestion notification) is [`WireErrorKind::UnsupportedOpcode`], any other
     /// [`WireErrorKind::UnknownOpcode`].
     #[inline]
     pub const fn from_byte(byte: u8) -> Result<Opcode, WireErrorKind> {

@@ -108,7 +108,7 @@ impl<'a> RocePacket<'a> {
     }
 }
 
-/// A transport packet as a value, all but its iCRC. Which of the headers are there is the opcode's
+/// A transport packet as a value, without its iCRC. Which headers it has is decided by the opcode's
 /// [`super::HeaderLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoceRepr<'a> {

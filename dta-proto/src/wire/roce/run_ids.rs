@@ -1,11 +1,11 @@
 //! The iCRC of packets that are numbered by their place in a run.
 //!
-//! A sender's kernel cuts a message into packets and gives them the IPv4 ids 0, 1, 2, … (`dta_link::udp`). A
-//! receiving socket does not show the id, and messages may be cut and joined on the way, so its place in a
-//! message is no proof of it. A CRC is linear: another id changes the iCRC by the CRC of the change alone, which
-//! depends only on how many bytes follow. So a packet's iCRC becomes that of another id without looking at the
-//! packet, and the difference between a packet's iCRC and the computed one shows whether it is right for
-//! another id. See `docs/decisions/crc.md`.
+//! A sender's kernel cuts a message into packets and gives them the IPv4 ids 0, 1, 2, … (`dta_link::udp`). A receiving
+//! socket does not show the id, and messages may be cut and joined on the way, so a packet's place in a message does
+//! not prove its id. A CRC is linear: another id changes the iCRC by the CRC of the change alone, which depends only
+//! on how many bytes follow. So a packet's iCRC can be converted to another id without looking at the packet, and the
+//! difference between a packet's iCRC and the computed one shows whether it is right for another id. See
+//! `docs/decisions/crc.md`.
 
 use super::icrc::{ICRC_LEN, compute_icrc};
 use crate::wire::datagram;
@@ -36,17 +36,17 @@ pub fn number_icrc(payload: &mut [u8], id: usize) {
 }
 
 /// As [`super::has_valid_icrc`] for a packet whose id is not known: its iCRC may also be right for any id that differs
-/// from the one in its header in the lower six bits alone.
+/// from the one in its header only in the lower six bits.
 #[inline]
 pub fn icrc_ok_for_any_id(packet: &[u8]) -> bool {
     difference(packet).is_some_and(|difference| difference == 0 || is_of_another_id(packet.len(), difference))
 }
 
-/// Gives a packet whose id is not known the iCRC for the id in its header, if the one it has is right for
-/// another id: any of the 65,536, because RDMA devices count the ids of their packets.
+/// If the iCRC of a packet whose id is not known is right for another id, replaces it by the one for the id in its
+/// header. Any of the 65,536 ids is possible, because RDMA devices count the ids of their packets.
 pub fn settle_icrc(packet: &mut [u8]) {
     let Some(difference) = difference(packet) else { return };
-    // Taken back to where the id begins, the register holds what differs there: two bytes, if only the id does.
+    // Taken back to the start of the id, the register holds what differs there: two bytes, if only the id does.
     let behind = packet.len().saturating_sub(ID + ICRC_LEN);
     let before = (0..behind).fold(difference, |register, _| byte_before(register));
     if difference != 0
@@ -63,14 +63,14 @@ fn byte_before(register: u32) -> u32 {
     register << 8 ^ BEFORE[(register >> 24) as usize]
 }
 
-/// That of registers whose other bytes are zero, by their upper byte.
+/// [`byte_before`] for registers whose other bytes are zero, by their upper byte.
 static BEFORE: [u32; 256] = {
     let mut table = [0; 256];
     let mut upper = 0;
     while upper < table.len() {
         let (mut register, mut bit) = ((upper as u32) << 24, 0);
         while bit < 8 {
-            // Whether the polynomial was added shows in the upper bit, as it was zero before.
+            // The upper bit shows whether the polynomial was added: it was zero before.
             register = match register >> 31 {
                 0 => register << 1,
                 _ => (register ^ REVERSED) << 1 | 1,
@@ -86,7 +86,7 @@ static BEFORE: [u32; 256] = {
 /// The polynomial of CRC-32, its lowest power in the highest bit.
 const REVERSED: u32 = 0xedb8_8320;
 
-/// A packet's iCRC and the right one, exclusive or; `None` if it is too short to have one.
+/// A packet's iCRC XOR the right one; `None` if the packet is too short to have one.
 #[inline]
 fn difference(packet: &[u8]) -> Option<u32> {
     let (covered, last) = packet.split_last_chunk::<ICRC_LEN>()?;
@@ -101,26 +101,26 @@ fn is_of_another_id(packet_len: usize, difference: u32) -> bool {
 
 /// How the id changes the iCRC of packets of one length.
 struct Effect {
-    /// The change by each id.
+    /// The change that each id makes.
     by_id: [u32; RUN_IDS],
-    /// Where six bits are that no two changes have in common.
+    /// Shift to the six bits by which all changes differ.
     shift: u32,
-    /// The same changes, each in the place that these bits say.
+    /// The same changes, each at the index that these six bits give.
     changes: [u32; RUN_IDS],
 }
 
 impl Effect {
-    /// Whether this is the change by an id.
+    /// Whether an id makes this change.
     #[inline]
     fn has_change(&self, difference: u32) -> bool {
         self.changes[(difference >> self.shift) as usize % RUN_IDS] == difference
     }
 }
 
-/// By length of the UDP payload in words.
+/// The effects by length of the UDP payload, in words.
 static EFFECTS: [Effect; LONGEST / 4 + 1] = compute_effects();
 
-/// That of packets with a UDP payload of this length; `None` if they are not numbered.
+/// The effect on packets with a UDP payload of this length; `None` if they are not numbered.
 #[inline]
 fn effect_for_length(payload_len: usize) -> Option<&'static Effect> {
     if payload_len < SHORTEST || !payload_len.is_multiple_of(4) {
@@ -135,7 +135,7 @@ const SHORTEST: usize = super::BTH_LEN + ICRC_LEN;
 const fn compute_effects() -> [Effect; LONGEST / 4 + 1] {
     const NONE: Effect = Effect { by_id: [0; RUN_IDS], shift: 0, changes: [0; RUN_IDS] };
     let mut effects = [NONE; LONGEST / 4 + 1];
-    // Behind the id, first the rest of the headers, then a word more for each length.
+    // After the id come the rest of the headers, then one more word for each length.
     let mut bits = [1, 2, 4, 8, 16, 32];
     append_zero_bytes(&mut bits, datagram::HEADER_LEN - (ID + 1) - ICRC_LEN);
     let mut words = 0;
@@ -239,7 +239,7 @@ mod tests {
     fn a_flip_anywhere_shows_whatever_the_id() {
         for len in lengths() {
             let sent = packet(&contents(len), 0);
-            // The changes by all ids are closed under exclusive or, so what is found for one is for each.
+            // The changes by all ids are closed under XOR, so what holds for one holds for each.
             for bit in 0..sent.len() * 8 {
                 let mut flipped = sent.clone();
                 flipped[bit / 8] ^= 0x80 >> (bit % 8);
