@@ -1,8 +1,8 @@
-//! How long to wait before something that failed is tried again.
+//! How long to wait before retrying something that failed.
 
 use std::time::Duration;
 
-/// A pause that doubles each time, up to the longest.
+/// A pause that doubles each time, up to a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     next: Duration,

@@ -30,7 +30,7 @@ pub enum PushError {
     TooLong {
         /// Bytes of the packet.
         len: usize,
-        /// Bytes of packet that a slot holds.
+        /// Packet bytes that a slot holds.
         capacity: usize,
     },
 }
@@ -42,17 +42,17 @@ pub struct Addresses {
     pub source: SocketAddrV4,
     /// Destination address and port.
     pub destination: SocketAddrV4,
-    /// Of a RoCEv2 frame, whether it may leave in a run, numbered by its IPv4 id. Other datagrams always may.
+    /// Whether a RoCEv2 frame may leave in a run, numbered by its IPv4 id. Other datagrams always may.
     pub runs: bool,
 }
 
 impl Addresses {
-    /// Those of a datagram; a RoCEv2 frame leaves as it is.
+    /// The addresses of a datagram; a RoCEv2 frame is not sent in a run.
     pub const fn new(source: SocketAddrV4, destination: SocketAddrV4) -> Addresses {
         Addresses { source, destination, runs: false }
     }
 
-    /// Those of a route's frames; `None` for IPv6, where links read the headers.
+    /// The addresses of a route's frames; `None` for IPv6, where links read the headers.
     pub const fn from_route(route: &FrameRoute, runs: bool) -> Option<Addresses> {
         match route.addresses {
             AddressPair::V4 { source, destination } => Some(Addresses {
@@ -332,8 +332,8 @@ impl PacketBatch {
         self.packet_meta(index).verbatim
     }
 
-    /// Whether the IPv4 id in the header of packet `index` is not the one it was sent with: its socket does
-    /// not show that.
+    /// Whether the IPv4 id in the header of packet `index` is not the one it was sent with, because its socket does not show
+    /// that one.
     #[inline]
     pub fn id_unknown(&self, index: usize) -> bool {
         self.packet_meta(index).id_unknown

@@ -1,4 +1,4 @@
-//! Which keys of a store are at which collector, where several collectors share them.
+//! Which keys of a store are at which collector when several collectors share them.
 //!
 //! The bucket of a key is the top 8 bits of `h = CRC-32C(key)`. A sketch column uses the bucket of the key
 //! made of its number (4 bytes, big-endian) and zeros. Append lists have no buckets: they are shared by list
@@ -167,13 +167,13 @@ impl FromStr for Buckets {
 
 crate::serde_as_text!(Buckets);
 
-/// Most copies of a bucket that are placed, each at a collector of its own: as many as a key can have.
+/// Most copies of a bucket, each at a different collector: as many as a key can have.
 pub const MAX_COPIES: usize = MAX_REDUNDANCY as usize;
 
-/// The buckets that one collector has, by copy: where `n` is placed, it is the `n`-th collector of those buckets. Stores
-/// that are at one collector use copy 0 alone; of counters that two collectors count, a translator's are by
-/// [lane](crate::layout::key_increment). As text and in JSON: `"0-127"`, or with further copies
-/// `["0-127", "128-255"]`, where `"none"` stands for no bucket.
+/// The buckets of one collector, by copy: of the buckets under copy `n` it is the `n`-th collector. A store at one
+/// collector uses copy 0 alone. For counters that two collectors count, a translator has the buckets by
+/// [lane](crate::layout::key_increment). As text and in JSON: `"0-127"`, or with further copies `["0-127", "128-255"]`,
+/// where `"none"` stands for no bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "CopiesText", into = "CopiesText")]
 pub struct Copies([Buckets; MAX_COPIES]);
@@ -192,7 +192,7 @@ impl Copies {
     /// No copy of any bucket.
     pub const NONE: Copies = Copies([Buckets::NONE; MAX_COPIES]);
 
-    /// So many copies of every bucket.
+    /// `count` copies of every bucket.
     pub fn with_all_buckets(count: usize) -> Copies {
         std::iter::repeat_n(Buckets::ALL, count).collect()
     }
@@ -202,7 +202,7 @@ impl Copies {
         self.0.get(n).copied().unwrap_or(Buckets::NONE)
     }
 
-    /// The number of the last copy of which there is any bucket, plus 1.
+    /// The highest copy number that has a bucket, plus 1.
     pub fn copy_count(&self) -> usize {
         self.0.iter().rposition(|buckets| *buckets != Buckets::NONE).map_or(0, |last| last + 1)
     }
@@ -227,24 +227,24 @@ impl Copies {
         })
     }
 
-    /// A copy of a bucket that both have: the copy, and the bucket.
+    /// A copy of a bucket that both sets contain: the number of the copy, and the bucket.
     pub fn common_copy(&self, other: &Copies) -> Option<(usize, u8)> {
         (0..MAX_COPIES).find_map(|n| Some((n, self.0[n].intersection(other.0[n]).lowest_bucket()?)))
     }
 
-    /// Adds the copies that another set has.
+    /// Adds the copies of another set.
     pub fn union(self, other: Copies) -> Copies {
         Copies(std::array::from_fn(|n| self.0[n].union(other.0[n])))
     }
 
-    /// Whether it is the whole of a store at one collector.
+    /// Whether this is the whole of a store at one collector.
     pub fn is_whole_store(&self) -> bool {
         *self == Copies::default()
     }
 }
 
 impl Default for Copies {
-    /// Copy 0 of all: a store is at one collector unless configured otherwise.
+    /// Copy 0 of every bucket: a store is at one collector unless configured otherwise.
     fn default() -> Self {
         Buckets::ALL.into()
     }
@@ -266,7 +266,7 @@ impl FromStr for Copies {
 }
 
 impl FromIterator<Buckets> for Copies {
-    /// Those beyond [`MAX_COPIES`] are left out.
+    /// Sets beyond [`MAX_COPIES`] are ignored.
     fn from_iter<I: IntoIterator<Item = Buckets>>(of: I) -> Self {
         let mut copies = Copies::NONE;
         copies.0.iter_mut().zip(of).for_each(|(copy, buckets)| *copy = buckets);
@@ -304,13 +304,13 @@ impl From<Copies> for CopiesText {
     }
 }
 
-/// Why a text names no copies of buckets.
+/// Why a text does not name copies of buckets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopiesError {
-    /// One of the sets is none.
+    /// One of the sets is invalid.
     #[error(transparent)]
     Buckets(#[from] BucketsError),
-    /// Too many, or none.
+    /// Too many sets, or none.
     #[error("{0} copies of buckets are listed, but there can be 1 to {MAX_COPIES}")]
     Count(usize),
 }

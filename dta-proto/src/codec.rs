@@ -15,8 +15,8 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 /// Most parts of a request: its fields, and their fields.
 pub const MAX_PARTS: usize = 1 << 18;
 
-/// prost's codec, which refuses requests of more than [`MAX_PARTS`] parts. Answers are not limited: the
-/// client chose the server.
+/// prost's codec, except that it refuses requests of more than [`MAX_PARTS`] parts. Answers are not limited:
+/// the client chose the server.
 #[derive(Clone, Debug)]
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
@@ -54,7 +54,7 @@ impl<U: Message + Name + Default> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buf: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // tonic passes a message in one piece; one in several pieces would not be counted.
+        // tonic passes a message in one piece; one in several pieces would escape the count.
         let whole = buf.chunk();
         if U::NAME.ends_with("Request") && (whole.len() != buf.remaining() || count_parts(whole) > MAX_PARTS)
         {

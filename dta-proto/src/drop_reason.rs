@@ -1,30 +1,30 @@
-//! Why packets were dropped: a number, and names for it. A number of sFlow means the same whoever sends it; what one of INT
-//! means depends on the sender.
+//! Why packets were dropped: a number, and names for it. An sFlow number means the same whoever sends it; what an INT
+//! number means depends on the sender.
 //!
 //! Sources: `p4src/shared/define.p4` of fabric-tna 1.0.0 and 1.1.0 (`IntDropReason_t`), and, for switches that follow the
 //! Telemetry Report specifications, the list that these refer to: `p4src/includes/drop_reason_codes.h` of p4lang/switch.
-//! Those of sFlow are of `sflow_drops.txt` of sflow.org.
+//! The sFlow names are from `sflow_drops.txt` of sflow.org.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Marks a number of sFlow.
+/// Marks an sFlow number.
 const SFLOW_BIT: u32 = 1 << 31;
 
-/// Why a packet was dropped, as wide as the source gives it, and in whose numbering.
+/// Why a packet was dropped: the number at the source's full width, and whose number it is.
 ///
-/// In keys and entries it has four bytes, the low one of its number first: those of INT are `reason 8, 0 24`, as switches
-/// write them. The default is INT's 0.
+/// In keys and entries it takes four bytes, the low byte of the number first: an INT reason is `reason 8, 0 24`, as
+/// switches write it. The default is INT's 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DropReason(u32);
 
 impl DropReason {
-    /// A reason in a report of INT.
+    /// A reason from an INT report.
     pub const fn from_int(number: u8) -> DropReason {
         DropReason(number as u32)
     }
 
-    /// A reason in a notice of sFlow, which numbers them below 2^31.
+    /// A reason from an sFlow notice; sFlow numbers are below 2^31.
     pub const fn from_sflow(number: u32) -> DropReason {
         DropReason(number | SFLOW_BIT)
     }
@@ -39,17 +39,17 @@ impl DropReason {
         self.0 & SFLOW_BIT != 0
     }
 
-    /// Whose number it is: `int` or `sflow`.
+    /// Who defines the number: `int` or `sflow`.
     pub const fn source_name(self) -> &'static str {
         if self.is_sflow() { "sflow" } else { "int" }
     }
 
-    /// Number and source in one word; [`DropReason::from_bits`] takes it apart.
+    /// Number and source in one word, for [`DropReason::from_bits`].
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 
-    /// The reason of this word.
+    /// The reason that [`DropReason::to_bits`] made this word from.
     pub const fn from_bits(bits: u32) -> DropReason {
         DropReason(bits)
     }
@@ -76,14 +76,14 @@ impl fmt::Display for DropReason {
 }
 
 impl serde::Serialize for DropReason {
-    /// Its number alone: [`DropReason::source_name`] belongs beside it.
+    /// The number alone: [`DropReason::source_name`] belongs beside it.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u32(self.number())
     }
 }
 
 crate::named! {
-    /// Numberings of drop reasons in reports of INT.
+    /// Numberings of drop reasons in INT reports.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum DropReasonTable {
         /// SD-Fabric with fabric-tna 1.1 or later.
@@ -237,7 +237,7 @@ fn find_name(table: &[(u32, &'static str)], wanted: u32) -> Option<&'static str>
 }
 
 impl DropReasonTable {
-    /// What is in all versions, and what is in this one.
+    /// What all versions have in common, and what this one adds.
     fn parts(self) -> [&'static [(u32, &'static str)]; 2] {
         match self {
             DropReasonTable::FabricTna10 => [FABRIC_TNA, FABRIC_TNA_10],
@@ -247,7 +247,7 @@ impl DropReasonTable {
         }
     }
 
-    /// The name of a reason, in this table if it is one of INT; `None` if unknown: it is then shown as a number.
+    /// The name of a reason, from this table if it is an INT number; `None` if unknown: it is then shown as a number.
     pub fn reason_name(self, reason: DropReason) -> Option<&'static str> {
         if reason.is_sflow() && self != DropReasonTable::None {
             return find_name(SFLOW, reason.number());
@@ -256,7 +256,7 @@ impl DropReasonTable {
     }
 }
 
-/// The text is not a table.
+/// The text does not name a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none; sFlow's reasons need no table"

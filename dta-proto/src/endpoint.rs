@@ -16,7 +16,7 @@ pub struct Endpoint {
     pub ip: IpAddr,
     /// UDP port for packets to this side, normally 4791; 0 if unspecified.
     pub port: u16,
-    /// Whether packets to it may come in runs (`dta_link::udp`): numbered by their IPv4 ids, with UDP checksums.
+    /// Whether it accepts packets in runs (`dta_link::udp`): numbered by their IPv4 ids, with UDP checksums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs: bool,
 }

@@ -71,7 +71,7 @@ pub fn check_report_fit(store: &StoreSpec, body: &DtaBody<'_>) -> Result<(), Mis
                 return field("the number of cells", cells.len() as u64 / 4, format!("{rows}"));
             }
         }
-        // What has no limits fits.
+        // Primitives without limits always fit.
         _ if kind == primitive => {}
         _ => return Err(Misfit::wrong_kind(&store.name, kind, primitive)),
     }

@@ -1,11 +1,11 @@
 //! What an exporter (NetFlow, IPFIX, sFlow) says of a flow: one entry of the list `flow-records`.
 //!
-//! [`COLUMNS`] is the only place that says what a record has: the bytes of an entry, the columns of Parquet, JSON, SQL and
-//! Python, the words of `dta-collector flows` and their help follow from it.
+//! [`COLUMNS`] is the only definition of a record's contents: the bytes of an entry, the columns of Parquet, JSON, SQL and
+//! Python, and the words of `dta-collector flows` with their help follow from it.
 //!
 //! An entry has [`ENTRY_LEN`] bytes: the columns in their order, big-endian, without gaps. An IPv4 address is stored as the
 //! IPv6 address it is mapped to (RFC 4291 2.5.5.2). A column that the exporter did not fill is 0, an address `::`.
-//! Counts are as reported: who asks multiplies by `sampling_rate`.
+//! Counts are as reported: readers multiply them by `sampling_rate`.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::key::Flow;
 /// The name of the store: append, an entry of [`ENTRY_LEN`] bytes for each record.
 pub const STORE: &str = "flow-records";
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// 16 bytes: an IPv6 address, or an IPv4 address mapped to one.
@@ -109,10 +109,10 @@ macro_rules! flow_record {
             &[$(Column { name: $name, kind: $kind, offset: 0, help: concat!($($help),+).trim_ascii() }),+];
 
         impl FlowRecord {
-            /// A record of which nothing was reported.
+            /// A record without any reported value.
             pub const EMPTY: FlowRecord = FlowRecord { $($field: <$type as Field>::ZERO),+ };
 
-            /// Its entry.
+            /// The record as an entry.
             pub fn to_entry(&self) -> [u8; ENTRY_LEN] {
                 let mut entry = [0; ENTRY_LEN];
                 let mut offset = 0;
@@ -124,7 +124,7 @@ macro_rules! flow_record {
                 entry
             }
 
-            /// The record of an entry: any bytes are one.
+            /// The record in an entry: any bytes are valid.
             pub fn from_entry(entry: &[u8; ENTRY_LEN]) -> FlowRecord {
                 let mut offset = 0;
                 $(
@@ -211,12 +211,12 @@ flow_record! {
     nat_event: u8 = "nat-event" NUMBER_8,
 }
 
-/// `direction` of what was counted where the flow enters the exporter.
+/// `direction` of a flow counted where it enters the exporter.
 pub const DIRECTION_INGRESS: u8 = 1;
-/// `direction` of what was counted where the flow leaves the exporter.
+/// `direction` of a flow counted where it leaves the exporter.
 pub const DIRECTION_EGRESS: u8 = 2;
 
-/// An address as a record has it.
+/// An address as records hold it.
 #[inline]
 pub const fn to_mapped_address(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -225,7 +225,7 @@ pub const fn to_mapped_address(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The number under which an exporter stands where switches are numbered: its IPv4 address, or a checksum of its IPv6 address in
+/// The number of an exporter where switches have numbers: its IPv4 address, or for IPv6 a checksum of the address in
 /// 240.0.0.0/4, where no exporter is (RFC 1112 4).
 #[inline]
 pub fn switch_from_exporter(exporter: IpAddr) -> u32 {
@@ -236,7 +236,7 @@ pub fn switch_from_exporter(exporter: IpAddr) -> u32 {
 }
 
 impl FlowRecord {
-    /// The flow, as the keys of other stores have it.
+    /// The flow as in the keys of other stores.
     #[inline]
     pub fn flow_key(&self) -> Flow {
         let [src, dst] = [self.src, self.dst].map(|address| IpAddr::V6(address).to_canonical());
@@ -308,7 +308,7 @@ impl Column {
         })
     }
 
-    /// Its value in an entry, as a number: an address has 128 bits.
+    /// The column's value in an entry as a number; an address has 128 bits.
     #[inline]
     pub fn read_value(&self, entry: &[u8; ENTRY_LEN]) -> u128 {
         match self.kind.width() {

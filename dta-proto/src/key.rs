@@ -45,7 +45,7 @@ pub const fn has_ports(proto: u8) -> bool {
     matches!(proto, 6 | 17 | 33 | 132 | 136)
 }
 
-/// A string is neither a flow nor a key in hex.
+/// The string is neither a flow nor a key in hex.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a key: {what}; write a flow as 10.0.0.1:5000->10.0.0.2:5000/udp, [2001:db8::1]:1->[2001:db8::2]:2/tcp or \
@@ -195,7 +195,7 @@ fn parse_flow(text: &str) -> Result<Flow, &'static str> {
         Some((_, n)) => *n,
         None => parse_digits(proto).ok_or("the protocol is neither a known name nor a number of 0 to 255")?,
     };
-    // `2001:db8::1:80` is an address, too, though whoever writes it means a port.
+    // `2001:db8::1:80` is an address by itself, though whoever writes it means a port.
     if has_ports(proto) && src.is_ipv6() && ends.iter().any(|end| !end.starts_with('[')) {
         return Err("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80");
     }

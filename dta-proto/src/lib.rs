@@ -7,22 +7,22 @@
 //! - [`layout`]: what lies in memory (slots, checksums, element layouts of the five stores).
 //! - [`store`]: the description of a store, in configuration, sessions and region headers alike.
 //! - [`fit`]: whether a report fits a store.
-//! - [`flow_record`]: what exporters say of a flow, as an entry of a list.
-//! - [`flow_query`]: what is asked about flow records, and the sums that answer it.
-//! - [`counter`]: what every node counts, and by what name.
+//! - [`flow_record`]: what exporters report about a flow, as an entry of a list.
+//! - [`flow_query`]: queries of flow records, and the sums that answer them.
+//! - [`counter`]: what every node counts, and under what name.
 //! - [`crc`]: the CRCs of wire formats and layouts.
 //! - [`list_range`]: a range of lists of an append store.
 //! - [`buckets`]: which keys are at which collector, if several share a store.
-//! - [`placement`]: who has which buckets and lists, and the plan of who is to have them next.
+//! - [`placement`]: which collector has which buckets and lists, and the plan of the next placement.
 //! - [`queue_pair`], [`name`]: queue pairs; valid names of stores and sessions.
 //! - [`key`]: the 16-byte key and the flow it can hold.
-//! - [`backoff`]: how long to wait before another try.
+//! - [`backoff`]: how long to wait before a retry.
 //! - [`named!`], [`parse_by_name!`], [`serde_as_text!`]: for types that are written as text in files, messages and on
 //!   command lines; [`to_hex_digits`], [`hex_groups`]: bytes as text.
 //! - [`prefix`]: prefixes of addresses.
 //! - [`random`]: numbers that look random, from a seed.
-//! - [`telemetry`]: what INT becomes in the stores: keys, values, entries of lists.
-//! - [`trace`]: what traces of hosts become in the stores, likewise.
+//! - [`telemetry`]: how INT is stored: keys, values, entries of lists.
+//! - [`trace`]: how traces of hosts are stored, likewise.
 //! - [`program`]: what a switch should hold, as table entries, and the difference between two programs.
 //! - `control`: the control plane `dta.v1` (gRPC), and `codec`, which bounds its requests; both behind the
 //!   feature `control`.

@@ -27,7 +27,7 @@ fn to_upper_bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl Prefix {
-    /// The address as written: bits beyond the prefix may be set.
+    /// The address as written, with any bits set beyond the prefix.
     pub fn written_address(&self) -> IpAddr {
         self.address
     }

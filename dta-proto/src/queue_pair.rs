@@ -61,7 +61,7 @@ crate::named! {
 }
 
 impl Purpose {
-    /// The transport of this queue pair if writes use `writes`: atomics need RC.
+    /// The transport of a queue pair for this purpose if writes use `writes`: atomics need RC.
     pub const fn transport(self, writes: Transport) -> Transport {
         match self {
             Purpose::Write => writes,
@@ -78,7 +78,7 @@ impl Purpose {
     }
 }
 
-/// Whether a queue pair number or PSN is one: both have 24 bits (InfiniBand Architecture
+/// Whether a queue pair number or PSN is valid: both have 24 bits (InfiniBand Architecture
 /// Specification, volume 1, chapter 9.2).
 pub const fn has_24_bits(number: u32) -> bool {
     number >> 24 == 0

@@ -1,5 +1,5 @@
 //! Numbers that look random and are the same for a seed on every machine and in every version: for faults, synthetic
-//! traffic, and reports that tests make. Whoever sees some can predict the next: they protect nothing.
+//! traffic, and reports in tests. They are predictable from a few of them, so they protect nothing.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug, Default)]

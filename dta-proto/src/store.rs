@@ -61,7 +61,7 @@ pub enum StoreKind {
         ring: u64,
         /// Bytes per batch: a power of two from 16 to 4,096.
         batch_len: u16,
-        /// Bytes per entry, a multiple of 4, at most 252. A report holds 60: longer entries are made by a translator.
+        /// Bytes per entry, a multiple of 4, at most 252. A report holds 60: only a translator makes longer entries.
         entry_len: u8,
         /// Whether batches are written with immediate to wake a reader.
         #[serde(default)]
@@ -71,9 +71,9 @@ pub enum StoreKind {
     KeyIncrement {
         /// Counters, a power of two.
         slots: u64,
-        /// Counters per key N at each collector that has it, 1 to [`MAX_REDUNDANCY`], or 2 with two replicas.
+        /// Counters per key (N) at each of its collectors: 1 to [`MAX_REDUNDANCY`], or to 2 with two replicas.
         redundancy: u8,
-        /// Collectors that are to count each key, 1 or 2; if 2, in one of four
+        /// Collectors that count each key, 1 or 2; if 2, each in one of four
         /// [lanes](layout::key_increment::lane_count).
         #[serde(default = "default_replicas", skip_serializing_if = "is_one_replica")]
         replicas: u8,
@@ -94,8 +94,8 @@ pub enum StoreKind {
     },
 }
 
-/// Calls a macro with each kind, the message that carries it in `dta.v1`, and its fields, under their names in
-/// configuration and in the message alike.
+/// Calls a macro with each kind, the message that carries it in `dta.v1`, and its fields, which have the same names
+/// in configuration and in the message.
 macro_rules! kinds {
     ($with:ident) => {
         $with! {
@@ -120,7 +120,7 @@ macro_rules! fields_of_kinds {
                 }
             }
 
-            /// Its fields under their names in configuration. What is true is 1, and words count from 0.
+            /// Its fields under their configuration names. `true` is 1, and words count from 0.
             pub fn fields(&self) -> Vec<(&'static str, u64)> {
                 match *self {
                     $(StoreKind::$kind { $($field),* } => vec![$((stringify!($field), $field.into())),*],)*
@@ -133,7 +133,7 @@ macro_rules! fields_of_kinds {
 kinds!(fields_of_kinds);
 
 impl StoreKind {
-    /// Its slots and the copies of each key, to change; `None` if its elements are not slots.
+    /// Its slots and the copies of each key, to modify; `None` if its elements are not slots.
     pub fn slots_mut(&mut self) -> Option<(&mut u64, &mut u8)> {
         match self {
             StoreKind::KeyWrite { slots, redundancy, .. }
@@ -175,7 +175,7 @@ fn is_one_replica(n: &u8) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotKeys {
-    /// They do not: the key decides which slots are its own, and is part of the checksum.
+    /// They do not: the key determines which slots are its own, and is covered by the checksum.
     #[default]
     Hashed,
     /// The key stands before the value.
@@ -363,7 +363,7 @@ impl StoreSpec {
         }
     }
 
-    /// The most copies that it could have with as many replicas.
+    /// The most copies that it could have with its number of replicas.
     pub fn max_redundancy(&self) -> u8 {
         match self.kind {
             StoreKind::KeyIncrement { replicas: 2.., .. } => layout::key_increment::MAX_REDUNDANCY_IN_LANES,
@@ -371,7 +371,7 @@ impl StoreSpec {
         }
     }
 
-    /// Slots of each key, of all lanes; `None` if the kind has no copies.
+    /// Slots of each key over all lanes; `None` if the kind has no copies.
     pub fn slots_per_key(&self) -> Option<u8> {
         match self.kind {
             StoreKind::KeyIncrement { redundancy, replicas, .. } => {
@@ -394,10 +394,10 @@ impl StoreSpec {
         }
     }
 
-    /// Bytes of the longest report for it, in version 1. Entries that are too long for one count as the longest.
+    /// Bytes of its longest version-1 report. Entries too long for a report count as the longest that fits.
     ///
     /// # Panics
-    /// It is not [valid](StoreSpec::validate).
+    /// If the store is not [valid](StoreSpec::validate).
     pub fn report_len(&self) -> usize {
         let (key, value) = (Key([0; KEY_LEN]), [0; MAX_VALUE_LEN]);
         let body = match self.kind {

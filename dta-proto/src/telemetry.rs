@@ -30,7 +30,7 @@ use crate::trace::TraceName;
 
 /// Length of an entry of the event lists.
 pub const ENTRY_LEN: usize = 60;
-/// Longest meaning of a key in an entry.
+/// Most bytes that say what a key stands for, in an entry.
 const MEANS_LEN: usize = ENTRY_LEN - 4 - KEY_LEN - 1;
 /// Length of a [`TimedValue`].
 pub const VALUE_LEN: usize = 12;
@@ -61,7 +61,7 @@ pub mod store {
     pub const POSTCARDS: &str = "int-postcards";
 }
 
-/// Whether this is the name of an INT store, of a trace store ([`crate::trace`]) or of the flow records.
+/// Whether this is the name of an INT store, a trace store ([`crate::trace`]) or the store of flow records.
 pub fn is_telemetry_store(name: &str) -> bool {
     name.starts_with(STORE_PREFIX)
         || name.starts_with(crate::trace::STORE_PREFIX)
@@ -100,13 +100,13 @@ pub const fn is_since_1970(time: u64) -> bool {
     time >= SINCE_1970
 }
 
-/// Seconds from one time to another; `None` for a switch's own number. 0 if it is in the future, as clocks of two
+/// Seconds from one time to another; `None` for a switch's own number. 0 if `time` is in the future, as clocks of two
 /// hosts differ.
 pub fn age_in_seconds(time: u64, now: u64) -> Option<f64> {
     is_since_1970(time).then(|| now.saturating_sub(time) as f64 / 1e9)
 }
 
-/// The one of a number from 1 on.
+/// The item with this number, counted from 1.
 fn item_by_number<T: Copy>(all: &[T], number: u8) -> Option<T> {
     all.get(usize::from(number).checked_sub(1)?).copied()
 }
@@ -118,9 +118,9 @@ crate::named! {
     pub enum Metric {
         /// The switches on a flow's path.
         FlowPath = 1: "flow-path",
-        /// Nanoseconds of a flow end to end.
+        /// End-to-end latency of a flow, in nanoseconds.
         FlowLatency = 2: "flow-latency",
-        /// Nanoseconds of a flow in one hop.
+        /// Latency of a flow in one hop, in nanoseconds.
         HopLatency = 3: "hop-latency",
         /// Occupancy of a queue.
         QueueOccupancy = 4: "queue-occupancy",
@@ -137,12 +137,12 @@ impl Metric {
         self as usize - 1
     }
 
-    /// The metric of this number.
+    /// The metric with this number.
     pub fn from_number(number: u8) -> Option<Metric> {
         item_by_number(&Metric::ALL, number)
     }
 
-    /// The one whose values are under this key, if the key says it. A flow's own key has several.
+    /// The metric whose values are under this key, if the key tells. A flow's own key has several.
     pub fn from_key(key: &Key) -> Option<Metric> {
         match key.0.last_chunk::<4>()? {
             b"hlat" => Some(Metric::HopLatency),
@@ -160,7 +160,7 @@ crate::named! {
     #[serde(rename_all = "kebab-case")]
     #[repr(u8)]
     pub enum Why {
-        /// The key is new, or was evicted.
+        /// The key is new, or had been evicted.
         New = 1: "new",
         /// The value left its interval, or moved by more than the threshold; the path changed.
         Moved = 2: "moved",
@@ -181,7 +181,7 @@ impl Why {
     }
 }
 
-/// A flow's bytes in a longer key, followed by others.
+/// A flow's bytes at the beginning of a longer key.
 pub(crate) struct FlowBytes {
     bytes: [u8; 37 + 6],
     len: usize,
@@ -210,7 +210,7 @@ impl FlowBytes {
         all
     }
 
-    /// At most 6 bytes more than the flow's.
+    /// Appends to the flow's bytes, at most 6 bytes in all.
     pub(crate) fn push(&mut self, more: &[u8]) {
         self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
         self.len += more.len();
@@ -231,7 +231,7 @@ pub fn hashed_key(bytes: &[u8], kind: [u8; 4]) -> Key {
     Key(key)
 }
 
-/// At most three numbers and the kind.
+/// A key of at most three numbers and the kind.
 fn short_key(numbers: &[u32], kind: [u8; 4]) -> Key {
     let mut key = [0; KEY_LEN];
     for (place, number) in key.chunks_exact_mut(4).zip(numbers) {
@@ -241,7 +241,7 @@ fn short_key(numbers: &[u32], kind: [u8; 4]) -> Key {
     Key(key)
 }
 
-/// A number in a key.
+/// A number as a key holds it.
 const fn number_or_all_ones(number: Option<u32>) -> u32 {
     match number {
         Some(number) => number,
@@ -249,48 +249,48 @@ const fn number_or_all_ones(number: Option<u32>) -> u32 {
     }
 }
 
-/// Key of the latency of a flow in one switch.
+/// Key of a flow's latency in one switch.
 pub fn hop_latency_key(flow: &Flow, switch: u32) -> Key {
     let mut bytes = FlowBytes::from_flow(flow);
     bytes.push(&switch.to_be_bytes());
     hashed_key(bytes.get(), *b"hlat")
 }
 
-/// Key of the occupancy of a queue.
+/// Key of a queue's occupancy.
 pub fn queue_occupancy_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
     short_key(&[switch, number_or_all_ones(port), number_or_all_ones(queue)], *b"qocc")
 }
 
-/// Key of the congestion status of a queue.
+/// Key of a queue's congestion status.
 pub fn queue_congestion_key(switch: u32, port: Option<u32>, queue: Option<u32>) -> Key {
     short_key(&[switch, number_or_all_ones(port), number_or_all_ones(queue)], *b"qcon")
 }
 
-/// Key of the utilisation of an egress port.
+/// Key of an egress port's utilisation.
 pub fn link_utilization_key(switch: u32, port: Option<u32>) -> Key {
     short_key(&[switch, number_or_all_ones(port)], *b"util")
 }
 
-/// Key of the count of drops in a switch for a reason.
+/// Key of the number of drops in a switch for a reason.
 pub fn drops_key(switch: u32, reason: DropReason) -> Key {
     short_key(&[switch, u32::from_be_bytes(reason.to_bytes())], *b"drop")
 }
 
-/// Key of the count of drops of a flow for a reason.
+/// Key of the number of drops of a flow for a reason.
 pub fn flow_drops_key(flow: &Flow, reason: DropReason) -> Key {
     let mut bytes = FlowBytes::from_flow(flow);
-    // Switches hash one byte.
+    // Switches hash one byte, for INT reasons.
     let len = if reason.is_sflow() { 4 } else { 1 };
     bytes.push(&reason.to_bytes()[..len]);
     hashed_key(bytes.get(), *b"fdrp")
 }
 
-/// Key of the count of packets of a flow.
+/// Key of a flow's packet count.
 pub fn packets_key(flow: &Flow) -> Key {
     hashed_key(FlowBytes::from_flow(flow).get(), *b"pkts")
 }
 
-/// Key of the count of bytes of a flow.
+/// Key of a flow's byte count.
 pub fn bytes_key(flow: &Flow) -> Key {
     hashed_key(FlowBytes::from_flow(flow).get(), *b"byts")
 }
@@ -304,46 +304,46 @@ crate::named! {
     /// What an interface counts, in the order of sFlow's `if_counters`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum InterfaceCounter {
-        /// Bytes that came.
+        /// Bytes received.
         InOctets = 0: "in-octets",
-        /// Packets to one receiver that came.
+        /// Unicast packets received.
         InUnicast = 1: "in-unicast",
-        /// Packets to several receivers that came.
+        /// Multicast packets received.
         InMulticast = 2: "in-multicast",
-        /// Packets to all receivers that came.
+        /// Broadcast packets received.
         InBroadcast = 3: "in-broadcast",
-        /// Packets that came and were dropped, though they had no error.
+        /// Packets received without errors, but dropped.
         InDiscards = 4: "in-discards",
-        /// Packets that came with errors.
+        /// Packets received with errors.
         InErrors = 5: "in-errors",
-        /// Packets that came with an unknown protocol.
+        /// Packets received with an unknown protocol.
         InUnknownProtocols = 6: "in-unknown-protocols",
-        /// Bytes that left.
+        /// Bytes sent.
         OutOctets = 7: "out-octets",
-        /// Packets to one receiver that left.
+        /// Unicast packets sent.
         OutUnicast = 8: "out-unicast",
-        /// Packets to several receivers that left.
+        /// Multicast packets sent.
         OutMulticast = 9: "out-multicast",
-        /// Packets to all receivers that left.
+        /// Broadcast packets sent.
         OutBroadcast = 10: "out-broadcast",
-        /// Packets that should have left and were dropped, though they had no error.
+        /// Packets to be sent that had no errors, but were dropped.
         OutDiscards = 11: "out-discards",
-        /// Packets that could not leave because of errors.
+        /// Packets that could not be sent because of errors.
         OutErrors = 12: "out-errors",
     }
 }
 
-/// Counters of an interface, in the order of [`InterfaceCounter::ALL`]; `None` = there is no such counter.
+/// Counters of an interface, in the order of [`InterfaceCounter::ALL`]; `None` = the interface has no such counter.
 pub type InterfaceCounts = [Option<u64>; InterfaceCounter::ALL.len()];
 
 impl InterfaceCounter {
-    /// Whether it has 64 bits, not 32.
+    /// Whether the counter has 64 bits, not 32.
     pub const fn is_64_bit(self) -> bool {
         matches!(self, InterfaceCounter::InOctets | InterfaceCounter::OutOctets)
     }
 
-    /// How much it counted from one reading to the next; `None` if it began anew. One of 32 bits wraps around, and is read
-    /// before it has counted half of its range.
+    /// The increase from one reading to the next; `None` if the counter was reset. A 32-bit counter wraps around, and is
+    /// read before it has counted half of its range.
     pub fn increase_between(self, old: u64, new: u64) -> Option<u64> {
         if self.is_64_bit() {
             return new.checked_sub(old);
@@ -353,7 +353,7 @@ impl InterfaceCounter {
     }
 }
 
-/// Key of what an interface counted.
+/// Key of an interface's counter.
 pub fn interface_counter_key(switch: u32, port: u32, counter: InterfaceCounter) -> Key {
     short_key(&[switch, port, counter as u32], *b"ifct")
 }
@@ -440,7 +440,7 @@ impl SwitchPath {
 }
 
 impl core::fmt::Display for SwitchPath {
-    /// As `6:5:4`, by [`SwitchNumber`]; a path longer than what is stored ends in `:...`.
+    /// As `6:5:4`, by [`SwitchNumber`]; a path with more hops than are stored ends in `:...`.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         for (n, switch) in self.stored_switches().iter().enumerate() {
             let colon = if n == 0 { "" } else { ":" };
@@ -455,12 +455,12 @@ impl core::fmt::Display for SwitchPath {
 }
 
 /// The number of a switch, for people. An exporter of flows has no number but its IPv4 address, and is shown by it; so is
-/// a switch with a number as large as an address.
+/// a switch whose number is as large as an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchNumber(pub u32);
 
 impl SwitchNumber {
-    /// Numbers from here on are addresses: those below are in 0.0.0.0/8, which no host has.
+    /// Numbers from here on are shown as addresses: smaller ones would be in 0.0.0.0/8, which no host has.
     const FIRST_ADDRESS: u32 = 1 << 24;
 
     /// Whether it is shown as an address.
@@ -468,7 +468,7 @@ impl SwitchNumber {
         self.0 >= Self::FIRST_ADDRESS
     }
 
-    /// What it is a number of: `switch` or `exporter`.
+    /// What has the number: `switch` or `exporter`.
     pub const fn role_name(self) -> &'static str {
         if self.is_address() { "exporter" } else { "switch" }
     }
@@ -512,7 +512,7 @@ pub const EVENT_HOPS: usize = 7;
 pub enum Via {
     /// The path itself, of at most [`EVENT_HOPS`] hops.
     Path(SwitchPath),
-    /// The [`SwitchPath::path_digest`] of a longer path, or of one that the event is not about: a path looked up
+    /// The [`SwitchPath::path_digest`] of a path that is longer, or that the event is not about: a path looked up
     /// elsewhere is the event's if it has this digest.
     Digest(u32),
 }
@@ -666,7 +666,7 @@ impl FieldReader<'_> {
 }
 
 impl TelemetryEntry {
-    /// When it happened; `None` if it is what a key stands for.
+    /// When the event happened; `None` for an entry that says what a key stands for.
     pub fn event_time(&self) -> Option<u64> {
         match self {
             TelemetryEntry::Change { time, .. }
@@ -836,7 +836,7 @@ impl TelemetryEntry {
     }
 }
 
-/// The end of a path's change: what is new, the switch that reported for itself, and the path. No hops means no path.
+/// The end of a path change: the new value, the switch that reported for itself, and the path. `None` without hops.
 fn read_path_change(reader: &mut FieldReader<'_>, hops: u8) -> Option<(u64, Location, Via)> {
     let mut words = [0; EVENT_HOPS];
     for word in &mut words {

@@ -1,4 +1,4 @@
-//! Types that are text in files, messages and on command lines.
+//! Types that are written as text in files, messages and on command lines.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub fn hex_groups(bytes: &[u8]) -> String {
     bytes.chunks(4).map(to_hex_digits).collect::<Vec<_>>().join(" ")
 }
 
-/// Declares an enumeration each of whose variants has a name.
+/// Declares an enumeration whose variants have names.
 #[macro_export]
 macro_rules! named {
     ($(#[$meta:meta])* $vis:vis enum $Name:ident {
@@ -25,7 +25,7 @@ macro_rules! named {
         $vis enum $Name { $($(#[$about])* $Variant $(= $number)?,)+ }
 
         impl $Name {
-            /// All of them.
+            /// All variants.
             $vis const ALL: [$Name; [$($text),+].len()] = [$($Name::$Variant),+];
 
             /// Their names, in the same order.
@@ -38,7 +38,7 @@ macro_rules! named {
                 }
             }
 
-            /// The one of this name.
+            /// The variant with this name.
             $vis fn from_name(name: &str) -> Option<$Name> {
                 $Name::ALL.into_iter().find(|one| one.name() == name)
             }
@@ -52,7 +52,7 @@ macro_rules! named {
     };
 }
 
-/// Reads types that [`named!`](crate::named) declares by their names.
+/// Implements `FromStr` by name for types that [`named!`](crate::named) declares.
 #[macro_export]
 macro_rules! parse_by_name {
     ($($Type:ty),+) => {$(
@@ -66,7 +66,7 @@ macro_rules! parse_by_name {
     )+};
 }
 
-/// Has serde write a type as its [`Display`](core::fmt::Display) shows it, and read it by its
+/// Has serde write a type with its [`Display`](core::fmt::Display) and read it with its
 /// [`FromStr`](core::str::FromStr).
 #[macro_export]
 macro_rules! serde_as_text {

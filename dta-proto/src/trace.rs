@@ -105,8 +105,8 @@ pub mod list {
     pub const COUNT: u32 = 4;
 }
 
-/// Key of a packet's path through a host. Each host has its own row, so that reports of one host need not
-/// find another's row in the translator, perhaps much later.
+/// Key of a packet's path through a host. Each host has its own row, so that the reports of one host need not find another's row
+/// in the translator, perhaps much later.
 pub fn path_key(digest: u64, host: u16) -> Key {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&digest.to_be_bytes());
@@ -121,23 +121,23 @@ pub fn latency_key(flow: &Flow, host: u16, from: u8, to: u8) -> Key {
     hashed_flow_key(flow, &[high, low, from, to], *b"tlat")
 }
 
-/// Key of the packets of a flow at a point.
+/// Key of a flow's packet count at a point.
 pub fn packets_key(flow: &Flow, host: u16, hop: u8) -> Key {
     let [high, low] = host.to_be_bytes();
     hashed_flow_key(flow, &[high, low, hop], *b"tpks")
 }
 
-/// Key of the bytes of a flow at a point.
+/// Key of a flow's byte count at a point.
 pub fn bytes_key(flow: &Flow, host: u16, hop: u8) -> Key {
     let [high, low] = host.to_be_bytes();
     hashed_flow_key(flow, &[high, low, hop], *b"tbts")
 }
 
-/// In place of a reason: drops for any reason, as counted by the kernel's programs, sampled or not. With a
-/// reason, only sampled packets count.
+/// Stands for any reason: drops as the kernel's programs count them, sampled or not. Under a specific reason, only sampled
+/// packets count.
 pub const ANY_REASON: u32 = u32::MAX;
 
-/// Key of the drops of a flow in a host for a reason.
+/// Key of a flow's drops in a host for a reason.
 pub fn drops_key(flow: &Flow, host: u16, reason: u32) -> Key {
     let mut more = [0; 6];
     more[..2].copy_from_slice(&host.to_be_bytes());
@@ -145,7 +145,7 @@ pub fn drops_key(flow: &Flow, host: u16, reason: u32) -> Key {
     hashed_flow_key(flow, &more, *b"tdrp")
 }
 
-/// Key of the size of a flow in the sketch.
+/// Key of a flow's size in the sketch.
 pub fn flow_size_key(flow: &Flow) -> Key {
     hashed_flow_key(flow, &[], *b"tsiz")
 }
@@ -160,9 +160,9 @@ fn hashed_flow_key(flow: &Flow, more: &[u8], kind: [u8; 4]) -> Key {
 /// bytes: `last 32, least 32, most 32, mean 32, packets 32, time 64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// Of the last packet.
+    /// Latency of the last packet.
     pub last: u32,
-    /// Minimum since the agent knows the flow.
+    /// Minimum since the agent has known the flow.
     pub least: u32,
     /// Maximum since then.
     pub most: u32,
@@ -228,7 +228,7 @@ impl TraceName {
         TraceName { bytes, len: len as u8 }
     }
 
-    /// Its first bytes, at most so many, cut at a character boundary.
+    /// Its first bytes, at most `most`, cut at a character boundary.
     pub(crate) fn leading_bytes(&self, most: usize) -> &[u8] {
         let all = &self.bytes[..usize::from(self.len)];
         let mut len = all.len().min(most);
@@ -343,7 +343,7 @@ pub struct Books {
 }
 
 impl TraceEntry {
-    /// The list that it belongs to.
+    /// The list that the entry belongs to.
     pub fn list_number(&self) -> u32 {
         match self {
             TraceEntry::Packet { .. } => list::PACKETS,

@@ -1,11 +1,11 @@
-//! The state of an alert, which messages and JSON have by its name.
+//! The state of an alert, which messages and JSON carry by name.
 
 use super::Alert;
 
 crate::named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum AlertState {
-        /// Its condition does not hold for long enough yet.
+        /// Its condition has not held for long enough yet.
         Pending: "pending",
         Firing: "firing",
         Resolved: "resolved",

@@ -39,7 +39,7 @@ impl TryFrom<&control::Endpoint> for Endpoint {
             .map_err(|len| wrong(format!("gid has {len} bytes, but must have 16 or none")))?
         {
             Some(gid) if gid != endpoint.to_gid() => {
-                // Answers would go to another address than frames come from.
+                // Answers would go to an address other than the one that frames come from.
                 let gid = IpAddr::from(gid).to_canonical();
                 Err(wrong(format!("gid is that of {gid}, but must be that of ip, which is {ip}")))
             }

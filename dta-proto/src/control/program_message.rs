@@ -16,7 +16,7 @@ use crate::store::StoreSpec;
 
 type Result<T> = std::result::Result<T, MessageError>;
 
-/// A part that must be there.
+/// A part that must be present.
 fn required_part<'a, T>(what: &str, part: &'a Option<T>) -> Result<&'a T> {
     part.as_ref().ok_or_else(|| MessageError(format!("the program lacks {what}")))
 }
@@ -189,7 +189,7 @@ pub fn program_message(program: &Program) -> Vec<control::ProgramEntry> {
     program.entries().map(Into::into).collect()
 }
 
-/// The program in the messages.
+/// The program that the messages describe.
 ///
 /// # Errors
 /// The first invalid entry, and why. [`crate::program::apply_changes`] checks whether a target can hold the

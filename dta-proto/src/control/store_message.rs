@@ -3,17 +3,17 @@
 use crate::control;
 use crate::store::{Merge, SlotKeys, SpecError, StoreKind, StoreSpec, kinds};
 
-/// A field as it stands in a message.
+/// A field as messages carry it.
 trait MessageField: Sized {
     type InMessage;
 
     fn into_message(self) -> Self::InMessage;
 
-    /// Back again; or what it holds, and what it may hold.
+    /// The field of a message; or, if it is invalid, what it holds and what it may hold.
     fn from_message(value: Self::InMessage) -> Result<Self, (String, &'static str)>;
 }
 
-/// Fields that are the same in messages.
+/// Fields that have the same type in messages.
 macro_rules! plain {
     ($($number:ty),*) => {
         $(impl MessageField for $number {

@@ -1,4 +1,4 @@
-//! The condition of a question: `dst-port = 443 and exporter = edge1 and src in 10.0.0.0/8 or not protocol = tcp`.
+//! The condition of a flow query: `dst-port = 443 and exporter = edge1 and src in 10.0.0.0/8 or not protocol = tcp`.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
@@ -9,27 +9,27 @@ use crate::flow_record::{Column, ColumnType, ENTRY_LEN};
 use crate::key::{self, Flow};
 use crate::prefix::Prefix;
 
-/// Deepest nesting of parentheses and `not`: texts come from the network.
+/// Deepest nesting of parentheses and `not`: the text comes from the network.
 const MAX_DEPTH: usize = 32;
 /// Longest condition, in bytes.
 const MAX_LEN: usize = 16_384;
 
-/// Addresses by their names: who parses knows them.
+/// Looks up addresses by name; the caller of the parser knows the names.
 pub type AddressNames<'a> = &'a dyn Fn(&str) -> Option<IpAddr>;
 
-/// Columns by their names.
+/// Looks up columns by name.
 pub type ColumnNames<'a> = &'a dyn Fn(&str) -> Option<&'static Column>;
 
 /// Which records a question is about.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowFilter {
-    /// All of these.
+    /// All of these must hold.
     parts: Vec<Condition>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
-    /// The value without the bits beyond a prefix.
+    /// Compares the value without the bits beyond a prefix.
     Masked {
         column: &'static Column,
         mask: u128,
@@ -55,7 +55,7 @@ enum Operator {
     AtLeast,
 }
 
-/// What is left of a condition where the values of some columns are known.
+/// What remains of a condition once the values of some columns are known.
 enum Remainder {
     Decided(bool),
     Open(Condition),
@@ -64,7 +64,7 @@ enum Remainder {
 /// What is wrong with a condition, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// The bytes of the text that are wrong; empty at its end if something is missing.
+    /// The byte range of the error in the text; empty at the end of the text if something is missing.
     pub place: Range<usize>,
     found: String,
     must: String,
@@ -82,7 +82,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// Values of columns that have words in place of numbers.
+/// Words for numeric values of columns.
 const WORDS: [(&str, &str, u128); 8] = [
     ("direction", "ingress", 1),
     ("direction", "egress", 2),
@@ -103,7 +103,7 @@ impl FlowFilter {
         FlowFilter::parse_with_columns(text, &Column::from_name, names)
     }
 
-    /// The same for entries with other columns.
+    /// As [`FlowFilter::parse`], for entries with other columns.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -141,20 +141,20 @@ impl FlowFilter {
         columns.fold(FlowFilter::default(), |filter, (column, value)| filter.and_equal(column, value))
     }
 
-    /// Records of flows with an end in a prefix.
+    /// Records of flows whose source or destination is in a prefix.
     pub fn either_end_in(prefix: &Prefix) -> FlowFilter {
         let ends = FLOW_COLUMNS[..2].iter().map(|column| Condition::from_prefix(column, prefix));
         FlowFilter { parts: vec![Condition::Any(ends.collect())] }
     }
 
-    /// Adds a condition that must hold too: this column has this value.
+    /// Adds the condition that this column has this value.
     #[must_use]
     pub fn and_equal(mut self, column: &'static Column, value: u128) -> FlowFilter {
         self.parts.push(Condition::Compared { column, operator: Operator::Equal, value });
         self
     }
 
-    /// Adds a condition: the flow ran at this moment, in nanoseconds since 1970, by its exporter's clock.
+    /// Adds the condition that the flow was active at this moment, in nanoseconds since 1970, by its exporter's clock.
     #[must_use]
     pub fn and_running_at(mut self, at: u64) -> FlowFilter {
         for (column, operator) in [(&START, Operator::AtMost), (&END, Operator::AtLeast)] {
@@ -163,20 +163,20 @@ impl FlowFilter {
         self
     }
 
-    /// The value that a column must have, if the condition says so: an index can find such conditions by it.
+    /// The value that a column must have, if the condition requires one; an index can look it up.
     pub fn required_value(&self, column: &Column) -> Option<u128> {
         self.parts.iter().find_map(|condition| condition.required_value(column))
     }
 
-    /// The columns in it.
+    /// The columns that the condition mentions.
     pub fn columns(&self) -> Vec<&'static Column> {
         let mut columns = Vec::new();
         self.parts.iter().for_each(|condition| condition.add_columns(&mut columns));
         columns
     }
 
-    /// What is left of it for entries that have the same values as this one in the columns that are known: a condition on
-    /// the others. `None` if it includes none of them.
+    /// What remains of the condition for entries that share this one's values in the known columns: a condition on the
+    /// other columns. `None` if it excludes all of them.
     #[must_use]
     pub fn with_known_columns(
         &self,
@@ -190,7 +190,7 @@ impl FlowFilter {
         }
     }
 
-    /// Whether it includes an entry.
+    /// Whether the condition includes an entry.
     #[inline]
     pub fn includes(&self, entry: &[u8; ENTRY_LEN]) -> bool {
         self.parts.iter().all(|condition| condition.holds(entry))
@@ -198,13 +198,13 @@ impl FlowFilter {
 }
 
 impl fmt::Display for FlowFilter {
-    /// The condition, to be parsed again: with addresses in place of their names.
+    /// Parses back to the same condition; addresses stand in place of their names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_joined(f, &self.parts, "and")
     }
 }
 
-/// What is left of joined conditions: one of the others, such as one that does not hold of those that all must, decides.
+/// What remains of joined conditions: a false one decides an `and`, a true one an `or`.
 fn join_remainders(
     conditions: &[Condition],
     neutral: bool,
@@ -325,7 +325,7 @@ impl Condition {
         }
     }
 
-    /// Without a call where it is a comparison, as most of a long list of records fail the first.
+    /// Comparisons are inlined: in a long list, most records fail the first one.
     #[inline]
     fn holds(&self, entry: &[u8; ENTRY_LEN]) -> bool {
         match self {
@@ -401,7 +401,7 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    /// The next token is not what it must be.
+    /// The error that the next token is not what it must be.
     fn error_here(&mut self, must: impl Into<String>) -> FilterError {
         let found = self.peek_token();
         FilterError { place: self.at..self.at + found.len(), found: found.into(), must: must.into() }
@@ -503,7 +503,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A number, decimal or in hex; with k, M or G, thousands of it.
+/// A number, decimal or hex; the suffixes k, M and G multiply by powers of 1,000.
 fn parse_number(text: &str) -> Option<u128> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u128::from_str_radix(digits, 16).ok();
@@ -573,7 +573,7 @@ mod tests {
             ("tcp-flags = syn-ack and direction = ingress", true),
             ("bytes >= 1M and bytes < 2M", true),
             ("bytes = 0x16e360", true),
-            // `and` before `or`.
+            // `and` binds tighter than `or`.
             ("protocol = tcp or protocol = udp and dst-port = 1", true),
             ("(protocol = tcp or protocol = udp) and dst-port = 1", false),
             ("dst-port = 443 and exporter = edge1 and src in 11.0.0.0/8 or not protocol = tcp", false),

@@ -1,5 +1,5 @@
-//! Sums by key, in tables with open addressing that are larger than caches. Rows are added many at a time: what they need of
-//! a table is loaded for all of them first, so that the processor waits for memory once and not for each row.
+//! Sums by key, in hash tables with open addressing that exceed the caches. Rows are added in batches: what a batch reads of
+//! a table is loaded first, so that the processor waits for memory once per batch and not once per row.
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
@@ -8,12 +8,12 @@ use std::sync::LazyLock;
 
 use super::FlowSums;
 
-/// Parts of a table, so that threads can merge it together; a power of two.
+/// Parts of a table, which threads merge in parallel; a power of two.
 const SHARDS: usize = 16;
-/// Rows that are added together: more loads than a processor has under way at a time.
+/// Rows added together: more loads than a processor keeps in flight.
 const TOGETHER: usize = 64;
 
-/// Who sends records must not know which keys collide. All tables hash alike, so that they merge shard by shard.
+/// Random, so that senders cannot provoke collisions; shared, so that tables merge shard by shard.
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 
 #[derive(Clone, Debug)]
@@ -24,32 +24,32 @@ pub(super) struct GroupTable {
     pending: PendingRows,
 }
 
-/// Rows that are not in their shards yet; empty while nobody adds any.
+/// Rows that are not in their shards yet; empty except while rows are being added.
 #[derive(Clone, Debug)]
 struct PendingRows {
     count: usize,
     /// [`TOGETHER`] keys, each padded with zeros.
     keys: Vec<u8>,
     sums: [FlowSums; TOGETHER],
-    /// Of those that no longer had room.
+    /// The sums of rows that found no room.
     beyond: FlowSums,
 }
 
-/// The groups whose keys' hashes begin alike.
+/// The groups whose keys' hashes fall into the same shard.
 #[derive(Clone, Debug)]
 struct Shard {
-    /// Bytes that a key takes: whole pairs of words, zeros at the end.
+    /// Bytes that a key takes up: padded with zeros to a multiple of 16.
     stride: usize,
     most: usize,
     keys: Vec<u8>,
     sums: Vec<FlowSums>,
-    /// Numbers of groups plus one, behind the low half of the hashes of their keys; 0 = free. At most three quarters full:
-    /// the fewer pages of memory it takes, the faster it is.
+    /// Each entry is a group's number plus one, below the low half of its key's hash; 0 = free. At most three quarters full:
+    /// the fewer pages the index takes, the faster it is.
     index: Vec<u64>,
 }
 
 impl GroupTable {
-    /// Groups with keys of this length, at most about so many.
+    /// A table for keys of `key_len` bytes and about `most` groups.
     pub(super) fn new(key_len: usize, most: usize) -> GroupTable {
         let stride = key_len.next_multiple_of(16).max(16);
         let shard =
@@ -71,7 +71,7 @@ impl GroupTable {
         self.shards.iter().map(|shard| shard.sums.len()).sum()
     }
 
-    /// Adds to the sums of a key, which `write_key` writes over another one: at the latest with [`GroupTable::add_pending`].
+    /// Queues sums for the key that `write_key` writes over an old one, until [`GroupTable::add_pending`] at the latest.
     #[inline]
     pub(super) fn push_row(&mut self, sums: FlowSums, write_key: impl FnOnce(&mut [u8])) {
         let PendingRows { count, keys, sums: pending, .. } = &mut self.pending;
@@ -84,14 +84,14 @@ impl GroupTable {
         }
     }
 
-    /// Adds what was pushed and is not added yet. Returns the sums of those rows that had no room, as there are too many
-    /// groups.
+    /// Adds the pushed rows that are still pending. Returns the sums of all rows that found no room because there are too
+    /// many groups.
     pub(super) fn add_pending(&mut self) -> FlowSums {
         self.add_pending_rows();
         std::mem::take(&mut self.pending.beyond)
     }
 
-    /// Adds to the sums of these keys. Returns the sums of those that had no room.
+    /// Adds to the sums of these keys. Returns the sums of those that found no room.
     pub(super) fn add_groups<'k>(&mut self, groups: impl Iterator<Item = (&'k [u8], FlowSums)>) -> FlowSums {
         groups.for_each(|(key, sums)| self.push_row(sums, |to| to.copy_from_slice(key)));
         self.add_pending()
@@ -115,8 +115,8 @@ impl GroupTable {
         }
     }
 
-    /// Adds all groups of other tables with keys of the same length, several shards at a time. Returns the sums of those
-    /// that had no room.
+    /// Adds all groups of other tables with keys of the same length, several shards in parallel. Returns the sums of those
+    /// that found no room.
     pub(super) fn merge(&mut self, others: &[&GroupTable]) -> FlowSums {
         let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let groups: usize = others.iter().map(|other| other.len()).sum();
@@ -146,7 +146,7 @@ impl GroupTable {
         beyond
     }
 
-    /// All groups; those of a shard in the order in which they came.
+    /// All groups; within a shard, in the order of their first rows.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], FlowSums)> {
         debug_assert_eq!(self.pending.count, 0, "rows are still pending");
         self.shards.iter().flat_map(|shard| {
@@ -169,7 +169,7 @@ fn hash_key(seed: u64, key: &[u8]) -> u64 {
     hash ^ (hash >> 29)
 }
 
-/// Loads what adding rows with these hashes will read, without deciding anything in between.
+/// Loads what adding rows with these hashes will read, without a branch in between.
 #[inline]
 fn load_together<'a>(rows: impl Iterator<Item = (&'a Shard, u32)> + Clone) {
     let mut entries = [0; TOGETHER];
@@ -247,7 +247,7 @@ impl Shard {
     }
 }
 
-/// Keys are compared without a call: most are one to three pairs of words.
+/// Compares keys without a function call: most are one to three pairs of words.
 #[inline]
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     let (a, b) = (a.as_chunks::<16>().0, b.as_chunks::<16>().0);

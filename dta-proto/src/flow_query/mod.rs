@@ -1,14 +1,14 @@
-//! One question about flow records, whoever answers it: rows of a list, filtered, grouped, summed, the largest n, per time
-//! bucket.
+//! A query of flow records, the same whoever answers it: entries of a list, filtered, grouped and summed, the `n` largest
+//! groups, optionally per time bucket.
 //!
 //! A [`FlowQuestion`] says which records count and what groups them. A [`FlowTally`] takes entries, as the ring in memory or
 //! a table of history holds them; tallies of several lists, threads and collectors merge. [`FlowTally::rank_groups`] is the
 //! answer.
 //!
 //! Sums are multiplied by the sampling rate. Several exporters may see a flow, and one may count it twice, where it enters
-//! and where it leaves: of each flow, only the exporter (and direction) with most bytes counts. Where exporters are grouped
-//! apart, only its direction with most bytes. That takes a table of flows, which a tally keeps only if
-//! [it needs one](FlowTally::needs_flows): where all records are of one exporter and direction, no flow counts twice.
+//! and where it leaves. So only the exporter (and direction) with the most bytes counts for each flow; if exporters are
+//! grouped separately, only the direction with the most bytes. That takes a table of flows, which a tally keeps only if [it
+//! needs one](FlowTally::needs_flows): if all records are of one exporter and direction, no flow counts twice.
 
 mod filter;
 mod groups;
@@ -23,9 +23,9 @@ use self::groups::GroupTable;
 use crate::flow_record::{Column, ColumnType, ENTRY_LEN};
 use crate::key::{self, Flow};
 
-/// Most groups of a tally, flows counted: 1,048,576. What belongs to none of them is summed together.
+/// Most groups of a tally, with flows kept apart: 1,048,576. Records beyond them are summed together.
 pub const MAX_GROUPS: usize = 1 << 20;
-/// Most columns that group.
+/// Most columns to group by.
 pub const MAX_COLUMNS: usize = 16;
 
 crate::named! {
@@ -57,7 +57,7 @@ pub struct FlowSums {
 }
 
 impl FlowSums {
-    /// Those of one entry.
+    /// The sums of one entry.
     #[inline]
     pub fn from_entry(entry: &[u8; ENTRY_LEN]) -> FlowSums {
         let rate = u64::from(u32::from_be_bytes(bytes_at(entry, RATE.offset)).max(1));
@@ -65,7 +65,7 @@ impl FlowSums {
         FlowSums { bytes: count(&BYTES), packets: count(&PACKETS), flows: 1 }
     }
 
-    /// Adds others; at the end of the range they stay there.
+    /// Adds other sums, saturating.
     #[inline]
     pub fn add(&mut self, other: FlowSums) {
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -73,7 +73,7 @@ impl FlowSums {
         self.flows = self.flows.saturating_add(other.flows);
     }
 
-    /// The one that is asked for.
+    /// The sum to rank by.
     pub fn value_of(&self, sum: FlowSum) -> u64 {
         match sum {
             FlowSum::Bytes => self.bytes,
@@ -104,7 +104,7 @@ const DST: Column = column("dst");
 const SRC_PORT: Column = column("src-port");
 const DST_PORT: Column = column("dst-port");
 
-/// What a scan of lists went over.
+/// What a scan of lists came across.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanCounts {
     /// Batches read.
@@ -113,12 +113,12 @@ pub struct ScanCounts {
     pub overwritten: u64,
     /// Batches that never came, although later ones did.
     pub missing: u64,
-    /// Places whose bytes are no batch: being written, or damaged.
+    /// Ring places without a whole batch: being written, or damaged.
     pub torn: u64,
 }
 
 impl ScanCounts {
-    /// Adds those of another scan.
+    /// Adds the counts of another scan.
     pub fn add(&mut self, other: ScanCounts) {
         self.batches += other.batches;
         self.overwritten += other.overwritten;
@@ -127,9 +127,9 @@ impl ScanCounts {
     }
 }
 
-/// What makes a flow.
+/// The columns that identify a flow.
 pub static FLOW_COLUMNS: [Column; 5] = [SRC, DST, SRC_PORT, DST_PORT, PROTOCOL];
-/// Bytes of a flow in a key.
+/// Bytes of a flow within a key.
 const FLOW_LEN: usize = 37;
 
 fn bytes_at<const LEN: usize>(entry: &[u8; ENTRY_LEN], offset: usize) -> [u8; LEN] {
@@ -138,37 +138,37 @@ fn bytes_at<const LEN: usize>(entry: &[u8; ENTRY_LEN], offset: usize) -> [u8; LE
     bytes
 }
 
-/// What is asked.
+/// What to ask of flow records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowQuestion {
     /// Which records count.
     pub filter: FlowFilter,
-    /// What groups them; nothing = all together.
+    /// The columns to group by; empty = one group.
     pub group: Vec<&'static Column>,
-    /// Records that were received from here on, in nanoseconds since 1970.
+    /// Counts records received from this time on, in nanoseconds since 1970.
     pub since: u64,
-    /// And before here; 0 = until now.
+    /// Counts records received before this time; 0 = until now.
     pub until: u64,
-    /// Nanoseconds of a time bucket; 0 = all together.
+    /// Length of a time bucket in nanoseconds; 0 = no buckets.
     pub per: u64,
 }
 
-/// Why a group cannot be asked for.
+/// Why records cannot be grouped so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
     /// There is no such column.
     #[error("there is no column `{0}` to group by; `dta-collector flows --help` lists them")]
     UnknownColumn(String),
-    /// There are too many.
+    /// There are too many columns.
     #[error("at most {MAX_COLUMNS} columns can group")]
     TooMany,
 }
 
 impl FlowQuestion {
-    /// Parses names of columns, separated by commas; `flow` names the five of a flow. One that is named again is left out.
+    /// Parses column names separated by commas; `flow` stands for the five of a flow. Repeated names are ignored.
     ///
     /// # Errors
-    /// A name that no column has, or too many.
+    /// An unknown column, or too many columns.
     pub fn parse_group(text: &str) -> Result<Vec<&'static Column>, GroupError> {
         let mut group: Vec<&'static Column> = Vec::new();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -191,7 +191,7 @@ impl FlowQuestion {
         self.group.contains(&column)
     }
 
-    /// Whether records of one exporter in several directions, or of several exporters, may be of one flow.
+    /// Whether records of different exporters or directions that the question groups together may be of the same flow.
     fn may_count_twice(&self, has_exporters: bool, has_directions: bool) -> bool {
         let apart = (self.groups_by(&EXPORTER), self.groups_by(&DIRECTION));
         match apart {
@@ -201,7 +201,7 @@ impl FlowQuestion {
         }
     }
 
-    /// Whether an entry is in the time and fulfils the condition.
+    /// Whether an entry is in the time range and meets the condition.
     #[inline]
     pub fn includes(&self, entry: &[u8; ENTRY_LEN]) -> bool {
         let received = u64::from_be_bytes(bytes_at(entry, RECEIVED.offset));
@@ -217,34 +217,34 @@ struct KeyPart {
     len: usize,
 }
 
-/// Sums by group, of some of the records.
+/// Sums by group, over the records added so far.
 #[derive(Clone, Debug)]
 pub struct FlowTally {
     question: FlowQuestion,
     parts: Vec<KeyPart>,
-    /// Where the time bucket is in a key, if there are any.
+    /// Where a key has its time bucket, if the question asks for buckets.
     bucket: Option<usize>,
-    /// Whether groups are apart by flow, exporter and direction.
+    /// Whether flows, exporters and directions are kept apart.
     per_flow: bool,
     table: GroupTable,
-    /// Records that belong to no group, as there were too many.
+    /// Sums of records without a group, because there were too many groups.
     beyond: FlowSums,
-    /// The first exporter and direction.
+    /// Exporter and direction of the first record.
     observer: Option<(u128, u8)>,
     has_exporters: bool,
     has_directions: bool,
 }
 
-/// The sum that decides, the key and all sums of a group: the one with the lower key is the larger of two equal ones.
+/// A group by rank: the sum that decides, its key and all its sums. Of two equal sums, the lower key ranks higher.
 type RankedGroup<'a> = (u64, Reverse<&'a [u8]>, FlowSums);
 
-/// Most bytes of sums in a message.
+/// Most bytes that the sums of a group take in a message.
 const SUMS_LEN: usize = 32;
-/// Bytes of a flow, exporter and direction at the beginning of a key.
+/// Bytes of flow, exporter and direction at the beginning of a key.
 const OBSERVED_LEN: usize = FLOW_LEN + 17;
 
 impl FlowTally {
-    /// An empty tally. With `per_flow`, of each flow only the exporter with most bytes counts in the end.
+    /// An empty tally. With `per_flow`, only the exporter with the most bytes of each flow counts in the answer.
     pub fn new(question: FlowQuestion, per_flow: bool) -> FlowTally {
         let (mut parts, mut to) = (Vec::new(), 0);
         let mut add = |column: &Column| {
@@ -271,19 +271,18 @@ impl FlowTally {
         }
     }
 
-    /// What it is about.
+    /// The question that it answers.
     pub fn question(&self) -> &FlowQuestion {
         &self.question
     }
 
-    /// Whether records of several exporters or directions came, so that a flow may count twice: then only a tally per flow
-    /// has the answer.
+    /// Whether records of several exporters or directions were added, so that a flow may count twice: then only a tally with
+    /// `per_flow` has the answer.
     pub fn needs_flows(&self) -> bool {
         !self.per_flow && self.question.may_count_twice(self.has_exporters, self.has_directions)
     }
 
-    /// Adds the entries of these runs, which have them back to back, as far as the question includes them. The more at a
-    /// time, the faster.
+    /// Adds those entries that the question includes, from runs of back-to-back entries. More entries per call are faster.
     #[inline]
     pub fn add_entries<'e>(&mut self, runs: impl IntoIterator<Item = &'e [u8]>) {
         let entries = runs.into_iter().flat_map(|run| run.as_chunks::<ENTRY_LEN>().0);
@@ -304,7 +303,7 @@ impl FlowTally {
         self.has_directions |= direction != one;
         self.table.push_row(FlowSums::from_entry(entry), |key| {
             for KeyPart { from, to, len } in &self.parts {
-                // Constant lengths are copied without a call.
+                // Copies of constant length need no call.
                 match len {
                     16 => key[*to..*to + 16].copy_from_slice(&entry[*from..*from + 16]),
                     8 => key[*to..*to + 8].copy_from_slice(&entry[*from..*from + 8]),
@@ -325,7 +324,7 @@ impl FlowTally {
         self.beyond.add(self.table.add_groups(groups));
     }
 
-    /// Adds tallies of the same question, made the same way.
+    /// Adds tallies of the same question with the same `per_flow`.
     pub fn merge(&mut self, others: &[FlowTally]) {
         for other in others {
             self.note_observers(other.observer, other.has_exporters, other.has_directions);
@@ -345,8 +344,8 @@ impl FlowTally {
         self.has_directions |= has_directions;
     }
 
-    /// What it has summed, to send: [`FlowTally::add_parts`] takes it. Of groups that take more than so many bytes, the
-    /// smallest are summed together.
+    /// The sums to send, for [`FlowTally::add_parts`]. If the groups take more than `most_bytes`, the smallest are summed
+    /// together.
     pub fn to_parts(&self, by: FlowSum, most_bytes: usize) -> FlowTallyParts {
         let most = most_bytes / (self.table.key_len() + SUMS_LEN);
         let mut beyond = self.beyond;
@@ -366,8 +365,8 @@ impl FlowTally {
         }
     }
 
-    /// Adds what another program has summed for the same question. Returns whether it fits: keys have the same length, and
-    /// flows are apart in both or in neither.
+    /// Adds what another program has summed for the same question. Returns `false`, with nothing added, if the parts have
+    /// another key length or another `per_flow`.
     #[must_use]
     pub fn add_parts(&mut self, parts: &FlowTallyParts) -> bool {
         let len = self.table.key_len();
@@ -391,7 +390,7 @@ impl FlowTally {
         let over_time = self.bucket.map(|group_len| self.sum_over_time(group_len));
         let totals = over_time.as_ref().unwrap_or(&self.table);
         let groups = totals.len() as u64;
-        // The largest so far, the smallest of them first; of equal ones, the lowest keys stay.
+        // A heap of the largest groups so far, the smallest on top; of equal ones, the lowest keys stay.
         let mut largest: BinaryHeap<Reverse<RankedGroup<'_>>> = BinaryHeap::new();
         for (key, sums) in totals.iter() {
             total.add(sums);
@@ -429,7 +428,7 @@ impl FlowTally {
         FlowAnswer { group, rows, total, groups, beyond, unreachable: Vec::new() }
     }
 
-    /// Sums of groups without their time buckets, whose starts are behind so many bytes of the keys.
+    /// Sums of groups over all time buckets; a bucket's start follows the first `group_len` bytes of a key.
     fn sum_over_time(&self, group_len: usize) -> GroupTable {
         let mut totals = GroupTable::new(group_len, usize::MAX);
         totals.add_groups(self.table.iter().map(|(key, sums)| (&key[..group_len], sums)));
@@ -442,15 +441,15 @@ impl FlowTally {
         parts.map(|bytes| bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))).collect()
     }
 
-    /// The same without flows: of each, only what the exporter and direction with most bytes counted.
+    /// The tally without flows: for each, only what the exporter and direction with the most bytes counted.
     fn without_repeats(self) -> FlowTally {
         let groups_exporters = self.question.groups_by(&EXPORTER);
-        // What competes: the observers of one flow, or the directions of one exporter's.
+        // The key bytes within which observers compete: those of one flow, or of one flow at one exporter.
         let contest_len = if groups_exporters { OBSERVED_LEN - 1 } else { FLOW_LEN };
-        // As many as the table has rows: of shorter keys, other shards are full.
+        // No limit: the table's own rows all fit, but the shorter keys fall into other shards.
         let mut observers = GroupTable::new(OBSERVED_LEN, usize::MAX);
         observers.add_groups(self.table.iter().map(|(key, sums)| (&key[..OBSERVED_LEN], sums)));
-        // Most bytes win, then the lowest address.
+        // The most bytes win, then the lowest address.
         let mut winners: HashMap<&[u8], (u64, Reverse<&[u8]>)> = HashMap::with_capacity(observers.len());
         for (observer, sums) in observers.iter() {
             let counted = (sums.bytes, Reverse(observer));
@@ -470,38 +469,38 @@ impl FlowTally {
     }
 }
 
-/// What a [`FlowTally`] has summed, without its question.
+/// The sums of a [`FlowTally`], without its question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowTallyParts {
-    /// Whether groups are apart by flow, exporter and direction.
+    /// Whether flows, exporters and directions are kept apart.
     pub per_flow: bool,
     /// The keys of all groups, back to back.
     pub keys: Vec<u8>,
     /// Their sums.
     pub sums: Vec<FlowSums>,
-    /// Records beyond the most groups.
+    /// Sums of records without a group.
     pub beyond: FlowSums,
-    /// The first exporter, and the direction.
+    /// Exporter and direction of the first record.
     pub observer: Option<(u128, u8)>,
-    /// Whether others came.
+    /// Whether records of other exporters were added.
     pub has_exporters: bool,
-    /// Whether other directions came.
+    /// Whether records of other directions were added.
     pub has_directions: bool,
 }
 
 /// The largest groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowAnswer {
-    /// Their columns.
+    /// The columns that the records were grouped by.
     pub group: Vec<&'static Column>,
-    /// The largest first.
+    /// The groups, largest first.
     pub rows: Vec<FlowRow>,
     /// Sums of all groups, shown or not.
     pub total: FlowSums,
     /// How many groups there are.
     pub groups: u64,
-    /// Records that are in the total but in no group: there were more than [`MAX_GROUPS`]. Of these flows, what several
-    /// exporters saw is counted each time.
+    /// Records in the total but in no group: there were more than [`MAX_GROUPS`]. Flows among them count once for each
+    /// exporter that saw them.
     pub beyond: FlowSums,
     /// The addresses of collectors that did not answer: their records are missing.
     pub unreachable: Vec<String>,
@@ -510,11 +509,11 @@ pub struct FlowAnswer {
 /// A group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRow {
-    /// The values of its columns.
+    /// The values of the columns grouped by.
     pub values: Vec<u128>,
     /// Its sums.
     pub sums: FlowSums,
-    /// The same by time buckets, if asked: their starts in nanoseconds since 1970. Buckets without records are left out.
+    /// Sums by start of time bucket, in nanoseconds since 1970, if asked for. Empty buckets are left out.
     pub series: Vec<(u64, FlowSums)>,
 }
 

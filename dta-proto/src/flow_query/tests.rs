@@ -28,7 +28,7 @@ fn question(group: &str) -> FlowQuestion {
     FlowQuestion { group: FlowQuestion::parse_group(group).unwrap(), ..FlowQuestion::default() }
 }
 
-/// The answer, as whoever asks gets it: per flow only if it must be.
+/// The answer as a caller gets it: per flow only if needed.
 fn answer(question: &FlowQuestion, records: &[FlowRecord], by: FlowSum, most: usize) -> FlowAnswer {
     let entries: Vec<u8> = records.iter().flat_map(FlowRecord::to_entry).collect();
     let tally = |per_flow| {
@@ -143,7 +143,7 @@ fn groups_beyond_the_most_are_summed_together() {
     let one = FlowSums { bytes: 1, packets: 1, flows: 1 };
     let mut add = |number: u32| table.add_groups([(&number.to_be_bytes()[..], one)].into_iter()).flows == 0;
     let added: Vec<u32> = (0..9000).filter(|number| add(*number)).collect();
-    // A sixteenth of the room is for keys whose hashes begin alike: each is full by now.
+    // Each shard has a sixteenth of the room, and each is full by now.
     assert_eq!(added.len(), 2992);
     let refused = (0..9000).find(|number| !added.contains(number)).unwrap();
     assert!(add(added[17]) && !add(refused));
@@ -226,7 +226,7 @@ proptest! {
         let first = tally(false);
         let answer = if first.needs_flows() { tally(true) } else { first }.rank_groups(FlowSum::Bytes, most);
 
-        // What each observer of a contest counted.
+        // What each competing observer counted.
         let counted = |record: &&FlowRecord| record.received >= 50;
         let bytes = |record: &FlowRecord| record.bytes * u64::from(record.sampling_rate.max(1));
         let contest = |record: &FlowRecord| {

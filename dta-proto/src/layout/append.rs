@@ -25,7 +25,7 @@ pub const TRAILER_LEN: usize = 8;
 /// Longest batch: the payload of a RoCEv2 packet at the largest path MTU.
 pub const MAX_BATCH_LEN: u16 = 4096;
 
-/// Entries of `entry_len` bytes in a batch of `batch_len` bytes: at most 255, as the trailer counts them in a byte.
+/// Entries of `entry_len` bytes in a batch of `batch_len` bytes: at most 255, as their count takes a byte.
 ///
 /// # Panics
 /// If `entry_len` is 0 or `batch_len` below 8.
@@ -136,7 +136,7 @@ pub enum RingBatch<'a> {
 }
 
 impl RingBatch<'_> {
-    /// Without the entries: what [`Cursor`] needs.
+    /// The state without the entries: what [`Cursor`] needs.
     #[inline]
     pub fn place_state(&self) -> RingPlaceState {
         match self {
@@ -181,7 +181,7 @@ pub enum RingPlaceState {
 /// Result of one look at a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorStep {
-    /// The batch that was last read is the next one; the cursor has moved past it.
+    /// The batch last read is the next one; the cursor has moved past it.
     New {
         /// Its sequence.
         sequence: u32,
@@ -201,9 +201,9 @@ pub enum CursorStep {
         /// The missing batch.
         sequence: u32,
     },
-    /// The next batch's place holds no valid batch. If a later batch is there, the next one is being written
-    /// (look again) or damaged ([`Cursor::skip_batch`] and count it). If not, it may not have been written yet and
-    /// its place be damaged since the turn before: look again later and do not skip what may still come.
+    /// The next batch's place holds no valid batch. If there is a later batch, the next one is being written (look
+    /// again) or damaged ([`Cursor::skip_batch`] and count it). If not, the next one may be unwritten and its place
+    /// damaged since the previous turn: look again later, and do not skip what may still come.
     Torn {
         /// The expected batch.
         sequence: u32,
@@ -295,9 +295,9 @@ impl Cursor {
         }
     }
 
-    /// Walks on from the next batch, over `most` places at most, and remembers the latest batch that is there.
-    /// Ends where `gap` places in a row hold nothing that belongs there or is torn: nothing is behind them, as a
-    /// rule.
+    /// Scans at most `most` places from the next batch on, and remembers the latest batch found. Stops after `gap`
+    /// places in a row that hold neither a batch that belongs there nor a torn one: as a rule, nothing follows
+    /// them.
     pub fn scan_ahead(&mut self, most: u64, gap: u32, mut read: impl FnMut(u64) -> RingPlaceState) {
         let mut without = 0;
         for ahead in 0..most.min(self.ring) {

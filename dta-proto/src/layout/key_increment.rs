@@ -5,11 +5,11 @@
 //! true sum. After Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and its
 //! applications" (2005), with one shared row instead of one per hash.
 //!
-//! Where two collectors count each key, a key has a set of slots, a *lane*, for each of [`COLOURS`] colours. Each
-//! collector that ever had a bucket has a colour there for good, the two that have it at one time different ones if possible,
-//! and counts in the lane of the *other* one's colour. While there is no other one of another colour, the first counts
-//! alone, in the lane of its own. So what those of colour a have in lane b is the same as what those of colour b have in
-//! lane a: [`total_count`] takes the higher of both.
+//! Where two collectors count each key, a key has a set of slots, a *lane*, for each of [`COLOURS`] colours. Each collector that
+//! ever had a bucket has a colour there for good; the two that have it at the same time have different ones if possible. Each
+//! counts in the lane of the *other* one's colour. While there is no other one, or none of another colour, the first counts
+//! alone, in the lane of its own colour. So what collectors of colour a have in lane b equals what those of colour b have in lane
+//! a: [`total_count`] takes the higher of both.
 
 use super::{ElementField, hash};
 
@@ -63,20 +63,20 @@ pub fn estimate_count(slots: &[u64], counters: &[u64]) -> u64 {
     slots.iter().zip(counters).map(share).min().unwrap_or(0)
 }
 
-/// The lanes of a key that so many collectors count.
+/// The lanes of a key that `replicas` collectors count.
 #[inline]
 pub fn lane_count(replicas: u8) -> usize {
     if replicas > 1 { COLOURS } else { 1 }
 }
 
-/// Which of a key's slots is its `copy`-th counter in a lane.
+/// The number of the slot that is a key's `copy`-th counter in a lane.
 #[inline]
 pub fn copy_in_lane(lane: usize, copy: u8, redundancy: u8) -> usize {
     lane * usize::from(redundancy) + usize::from(copy)
 }
 
-/// What is counted of a key in each lane: the [`estimate_count`] from its `redundancy` slots. `slots` and `counters` are those of
-/// all lanes, in order.
+/// A key's count in each lane: the [`estimate_count`] from the lane's `redundancy` slots. `slots` and `counters` are those of all
+/// lanes, in order.
 ///
 /// # Panics
 /// If there are fewer counters than slots, or `redundancy` is 0.
@@ -90,18 +90,18 @@ pub fn estimates<'a>(
     slots.chunks(of).zip(counters.chunks(of)).map(|(slots, counters)| estimate_count(slots, counters))
 }
 
-/// How a collector counts the keys of a bucket that two collectors count. The default is in no lane.
+/// How a collector counts the keys of a bucket that two collectors count. By default it counts in no lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountingRole {
     /// Its colour.
     pub colour: usize,
-    /// The lanes in which it may have counted; the others have counts of other keys only.
+    /// The lanes in which it may have counted; in the others it has counts of other keys only.
     pub lanes: [bool; COLOURS],
 }
 
 impl CountingRole {
-    /// What a collector has in a key's lanes, as a part of what all collectors counted: [`COLOURS`] rows by the colour of
-    /// the collector, each with its lanes.
+    /// What a collector has in a key's lanes, as its part of what all collectors counted: [`COLOURS`] rows by the colour of the
+    /// collector, each with its lanes.
     pub fn by_colour(&self, lanes: &[u64]) -> Vec<u64> {
         let mut all = vec![0; COLOURS * COLOURS];
         let row = all.iter_mut().skip(self.colour * COLOURS);
@@ -112,9 +112,9 @@ impl CountingRole {
     }
 }
 
-/// What was counted of a key, from the sums of all collectors' [parts](CountingRole::by_colour): of each two colours the higher
-/// count, and what collectors counted alone, each in the lane of its own colour. It is whole if all that is missing was to be
-/// counted by collectors of one colour, and not alone. Where both of two have missed something, it lacks the smaller gap.
+/// A key's count, from the sums of all collectors' [parts](CountingRole::by_colour): for each two colours the higher count, plus
+/// what collectors counted alone, each in the lane of its own colour. It is exact if all missed reports were to be counted by
+/// collectors of one colour, and not alone. If both of a pair missed some, the result lacks the smaller gap.
 pub fn total_count(by_colour: &[u64]) -> u64 {
     let count = |a: usize, b: usize| by_colour.get(a * COLOURS + b).copied().unwrap_or_default();
     let pairs = (0..COLOURS).flat_map(|a| (0..=a).map(move |b| count(a, b).max(count(b, a))));
@@ -148,7 +148,7 @@ mod tests {
             estimates(redundancy, slots, counters).collect()
         };
         assert_eq!(of(2, &[5, 9, 2, 7], &[30, 40, 8, 6]), [30, 6]);
-        // Slots that coincide are divided within a lane, and are other keys' in another one.
+        // Slots that coincide are divided within a lane; in another lane they count as other keys'.
         assert_eq!(of(2, &[5, 5, 5, 7], &[30, 30, 30, 60]), [15, 30]);
         assert_eq!(of(1, &[5, 9, 2], &[3, 4, 5]), [3, 4, 5]);
         let copies = [(0, 0), (0, 1), (1, 0), (3, 1)].map(|(lane, copy)| copy_in_lane(lane, copy, 2));

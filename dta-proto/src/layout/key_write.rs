@@ -1,10 +1,10 @@
 //! Key-write: a hash table of the last value per key, in N copies.
 //!
-//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value),
-//! big-endian. The key itself is not stored: the reader knows it. In a store with inline keys it is: what the slot
-//! has as its value is `key[16], value[12]`. After the data structure of Key-Write in
-//! "Direct Telemetry Access" (SIGCOMM 2023), whose checksum covers the key alone; here it covers the value
-//! too, so that a half-written or damaged slot does not match.
+//! A slot is `checksum u32, value[V]`, V of 4, 12, 28 or 60; checksum = CRC-32/ISO-HDLC(key ‖ value), big-endian. The
+//! key itself is not stored: the reader knows it. Only a store with inline keys holds it: its slots have `key[16],
+//! value[12]` as their value. After the data structure of Key-Write in "Direct Telemetry Access" (SIGCOMM 2023),
+//! whose checksum covers the key alone; here it covers the value too, so that a half-written or damaged slot does not
+//! match.
 
 use super::{ElementField, hash, read_be_u32};
 use crate::key::{KEY_LEN, Key};
@@ -60,7 +60,7 @@ pub fn inline_value(key: &Key, value: &[u8]) -> Option<[u8; KEY_LEN + INLINE_VAL
     Some(both)
 }
 
-/// As [`verified_value`], of a slot with an inline key, which is compared as well: another key's slot never matches.
+/// As [`verified_value`], for a slot with an inline key, which is compared too: another key's slot never matches.
 #[inline]
 pub fn matches_inline<'a>(slot: &'a [u8], key: &Key) -> Option<&'a [u8]> {
     verified_value(slot, key)?.strip_prefix(&key.0)
@@ -97,9 +97,9 @@ pub enum Choice {
 pub enum CombinedCopies<V> {
     /// No copy matched: never reported, overwritten in all copies, or lost.
     Absent,
-    /// Copies matched, but no value in as many copies as the policy asks for.
+    /// Copies matched, but no value is in as many copies as the policy asks for.
     Undecided {
-        /// Copies of the value that most hold.
+        /// Copies of the most frequent value.
         agreeing: u8,
         /// Matching copies with another value.
         differing: u8,

@@ -42,9 +42,8 @@ pub fn load(keys: f64, slots: u64) -> f64 {
     keys / slots as f64
 }
 
-/// Bound on the probability that a query for an absent key finds a value: `1 - (1 - 2^-bits)^n` with all of
-/// its `n` slots in use and `bits` of checksum compared (32 in a
-/// store).
+/// Bound on the probability that a query for an absent key finds a value: `1 - (1 - 2^-bits)^n` with all of its `n`
+/// slots in use and `bits` of checksum compared (32 in a store).
 pub fn false_match_bound(n: u8, bits: u32) -> f64 {
     -(f64::from(n) * (-(-f64::from(bits)).exp2()).ln_1p()).exp_m1()
 }
@@ -56,8 +55,8 @@ pub fn advised_redundancy(a: f64) -> u8 {
         .fold(1, |best, n| if survival_probability(a, n) > survival_probability(a, best) { n } else { best })
 }
 
-/// The least power of two of slots at which a key is found with probability `wanted` after `keys` later ones, if it has
-/// one of the numbers of copies in `copies`; and the least such number. `None` if a store cannot have so many slots.
+/// The least power of two of slots at which a key is found with probability `wanted` after `keys` later ones, if the
+/// number of copies is in `copies`; and the least such number. `None` if a store cannot have so many slots.
 pub fn slots_for(keys: f64, wanted: f64, copies: RangeInclusive<u8>) -> Option<(u64, u8)> {
     (0..=MAX_SLOTS.ilog2()).map(|bits| 1 << bits).find_map(|slots| {
         let n = copies.clone().find(|n| survival_probability(load(keys, slots), *n) >= wanted)?;

@@ -8,7 +8,7 @@
 //! - [`key_write`], [`postcarding`], [`append`], [`key_increment`], [`sketch_merge`]: one store
 //!   each. They encode one element into `&mut [u8]`, and check and decode one from `&[u8]`: a
 //!   private copy of the element, since the region itself changes under the reader.
-//! - [`element_fields`]: the same elements as named numbers, for whoever shows or keeps them without reading them.
+//! - [`element_fields`]: the same elements as named numbers, for whoever shows or stores them without decoding them.
 //! - [`load`]: how full a store is and what that does to answers.
 //!
 //! Decoding accepts any bytes without panicking. Encoding panics if the buffer does not have the length of
@@ -25,7 +25,7 @@ pub mod sketch_merge;
 
 use crate::store::StoreKind;
 
-/// What a field of an element is.
+/// The type of an element's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementField {
     /// A number of 2 bytes, big-endian.
@@ -36,7 +36,7 @@ pub enum ElementField {
     Le16,
     /// A number of 8 bytes, little-endian.
     Le64,
-    /// As many bytes.
+    /// This many bytes.
     Bytes(usize),
 }
 
@@ -52,8 +52,7 @@ impl ElementField {
     }
 }
 
-/// The fields of an element by their names, one behind the other from its first byte on. None for lists, whose batches
-/// hold entries.
+/// The fields of an element by name, back to back from its first byte on. None for lists, whose batches hold entries.
 pub fn element_fields(kind: &StoreKind) -> Vec<(String, ElementField)> {
     match *kind {
         StoreKind::KeyWrite { value_len, keys, .. } => key_write::slot_fields(value_len, keys),
@@ -64,12 +63,12 @@ pub fn element_fields(kind: &StoreKind) -> Vec<(String, ElementField)> {
     }
 }
 
-/// Numbers of four bytes each, `NAME_0` and on.
+/// Numbers of four bytes each, named `NAME_0` and up.
 fn numbered_fields(name: &str, count: u8) -> impl Iterator<Item = (String, ElementField)> {
     (0..count).map(move |n| (format!("{name}_{n}"), ElementField::Be32))
 }
 
-/// Four big-endian bytes of `bytes` at `at`, which the caller has checked to be there.
+/// Four big-endian bytes of `bytes` at `at`, which the caller has checked to exist.
 #[inline]
 fn read_be_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

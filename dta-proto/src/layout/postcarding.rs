@@ -26,7 +26,7 @@ pub const fn row_length(hops: u8) -> u64 {
     HEADER_LEN as u64 + 4 * hops as u64
 }
 
-/// `length` has the byte of a row that is always zero as its upper one.
+/// `length` includes as its upper byte the byte of a row that is always zero.
 pub(super) fn row_fields(hops: u8) -> Vec<(String, ElementField)> {
     let fixed =
         [("checksum", ElementField::Be32), ("bitmap", ElementField::Be16), ("length", ElementField::Le16)];

@@ -9,21 +9,21 @@ use super::PlacementError;
 use crate::buckets::Buckets;
 use crate::layout::key_increment::COLOURS;
 
-/// Copies of all buckets: of each, the buckets of each collector by its id.
+/// For each copy of a key, the buckets of each collector by its id.
 type Keys = [BTreeMap<String, Buckets>];
 
-/// Which colour each collector has in each bucket that it ever had as the first or second one. They never change, as
+/// The colour of each collector in each bucket that it ever had as the first or second one. Colours never change, because
 /// counters stay where they were counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Colours {
     /// For each colour, the buckets in which a collector has it, by its id.
     of: Vec<BTreeMap<String, Buckets>>,
-    /// The buckets that a collector has or had without another one of another colour, by its id.
+    /// The buckets that a collector has or had without a second collector of another colour, by its id.
     alone: BTreeMap<String, Buckets>,
 }
 
-/// Colours as they were read.
+/// Colours as read, not yet checked.
 #[derive(Deserialize)]
 struct Unchecked {
     of: Vec<BTreeMap<String, Buckets>>,
@@ -50,8 +50,8 @@ impl TryFrom<Unchecked> for Colours {
     }
 }
 
-/// The colour of a bucket's first (0) or second (1) collector where nothing else was decided: so the first counts in lane 0,
-/// and the second in lane 1.
+/// The colour of a bucket's first (0) or second (1) collector unless decided otherwise: so the first counts in lane 0, the
+/// second in lane 1.
 pub fn usual_colour(copy: usize) -> usize {
     1 - copy.min(1)
 }
@@ -66,7 +66,7 @@ fn add(of: &mut BTreeMap<String, Buckets>, id: &str, bucket: u8) {
 }
 
 impl Colours {
-    /// Whether there are none.
+    /// Whether no collector has a colour.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
@@ -85,8 +85,8 @@ impl Colours {
         self.of.iter().enumerate().filter(move |(_, of)| of.iter().any(is_other)).map(|(colour, _)| colour)
     }
 
-    /// Gives a colour to each collector that is a bucket's first or second one for the first time: one that the other of both
-    /// does not have. Of these it is the one that the fewest have there, first of all of those that are still there.
+    /// Gives a colour to each collector that is a bucket's first or second one for the first time, never the other one's. It
+    /// takes the colour that the fewest collectors have in the bucket, counting first those that are still there.
     pub(super) fn assign_colours(&mut self, keys: &Keys, is_there: impl Fn(&str) -> bool) {
         self.of.resize(COLOURS, BTreeMap::new());
         let holders = [0, 1].map(|copy| {

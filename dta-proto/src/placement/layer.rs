@@ -1,16 +1,15 @@
-//! One copy of all buckets, or the lists of one store, among members: filled and evened out with as few moves as
-//! possible.
+//! Assigns one copy of all buckets, or the lists of one store, to members, balanced with as few moves as possible.
 
 /// One part, in the unit in which shares are counted.
 pub(super) const ONE: i64 = 1 << 32;
 
-/// Whether a member may hold a part.
+/// Whether a member may hold a part: buckets or lists.
 pub(super) trait Fits {
-    /// Whether it must not be refused.
+    /// Whether the member is allowed to hold the part at all.
     fn can_hold(&self, part: usize, member: usize) -> bool;
-    /// Whether, beyond that, nothing else would have to move because of it.
+    /// Whether, besides, nothing else would have to move because of it.
     fn is_free_move(&self, part: usize, member: usize) -> bool;
-    /// Whether something of the part stays where it was.
+    /// Whether some copy of the part stays where it was.
     fn keeps_some_copy(&self, part: usize, member: usize) -> bool;
 }
 
@@ -23,8 +22,8 @@ pub(super) struct Layer<'a, F> {
 }
 
 impl<'a, F: Fits> Layer<'a, F> {
-    /// `shares` are the parts that each member should hold, times [`ONE`]; they sum up to all parts. Holders that may
-    /// not have their part lose it.
+    /// `shares` are the parts that each member should hold, times [`ONE`]; they sum to all parts. Holders that may not
+    /// hold their part lose it.
     pub(super) fn new(mut holders: Vec<Option<usize>>, shares: &[i64], fits: &'a F) -> Self {
         let mut over: Vec<i64> = shares.iter().map(|share| -share).collect();
         for (part, holder) in holders.iter_mut().enumerate() {
@@ -37,8 +36,8 @@ impl<'a, F: Fits> Layer<'a, F> {
     }
 
     /// Gives each part without a holder to the member that lacks most, then moves parts until each member's number of
-    /// them differs from its share by less than one, as far as they may be moved. `carried` is what members hold
-    /// beyond their shares elsewhere, and decides between equals. `in_runs` gives free parts in a row to one member.
+    /// parts is within one of its share, as far as moves are allowed. `carried` is what members hold beyond their
+    /// shares elsewhere, and breaks ties. `in_runs` gives consecutive free parts to the same member.
     pub(super) fn distribute_parts(mut self, carried: &mut [i64], in_runs: bool) -> Vec<Option<usize>> {
         for part in 0..self.holders.len() {
             if self.holders[part].is_none() {
@@ -57,7 +56,7 @@ impl<'a, F: Fits> Layer<'a, F> {
         self.holders
     }
 
-    /// The member that takes a part.
+    /// The member to give a free part to.
     fn best_member(&self, part: usize, carried: &[i64], in_runs: bool) -> Option<usize> {
         let before = part.checked_sub(1).filter(|_| in_runs).and_then(|part| self.holders[part]);
         let may = |member: &usize| self.fits.can_hold(part, *member);
@@ -73,8 +72,8 @@ impl<'a, F: Fits> Layer<'a, F> {
         (0..self.over.len()).filter(may).min_by_key(rank)
     }
 
-    /// Takes one part from a member that has too many, or for one that has too few, along the shortest path of moves
-    /// that `may` allows. Returns whether there was such a path.
+    /// Moves one part away from a member with too many, or to one with too few, along the shortest path of moves that
+    /// `may` allows. Returns whether there was such a path.
     fn move_one_part(&mut self, may: impl Fn(&F, usize, usize) -> bool) -> bool {
         let least = self.over.iter().copied().min().unwrap_or(0);
         let mut givers: Vec<usize> =
@@ -92,14 +91,14 @@ impl<'a, F: Fits> Layer<'a, F> {
         true
     }
 
-    /// The moves (part, to whom) by which `giver` has a part less and the first one's taker a part more: those for the
-    /// taker that lacks most among the nearest.
+    /// The moves (part, new holder) after which `giver` has one part less and the first move's taker one more: a
+    /// shortest path, to the taker that lacks most among the nearest.
     fn find_move_path(
         &self,
         giver: usize,
         may: &impl Fn(&F, usize, usize) -> bool,
     ) -> Option<Vec<(usize, usize)>> {
-        // By which part, and from whom, each member can be given one.
+        // For each member, the part that it could be given, and the holder of that part.
         let mut by: Vec<Option<(usize, usize)>> = vec![None; self.over.len()];
         let mut reached = vec![giver];
         while !reached.is_empty() {
@@ -132,8 +131,8 @@ impl<'a, F: Fits> Layer<'a, F> {
     }
 }
 
-/// Whether a member that is so much over its share should give a part to one that is so much over its own: the two come
-/// closer, and one of them is off by one or more.
+/// Whether a member that is `giver` over its share should give a part to one that is `taker` over its own: the two come
+/// closer, and at least one of them is off by one or more.
 fn is_balancing_move(giver: i64, taker: i64) -> bool {
     giver - taker > ONE && (giver >= ONE || taker <= -ONE)
 }

@@ -1,4 +1,4 @@
-//! Which collector has what, where several share stores: a placement as data, and the [`plan`](plan::next) of the next
+//! Which collector has what when several share stores: a placement as data, and the [`plan`](plan::next) of the next
 //! one.
 //!
 //! Keys are placed by [bucket](crate::buckets), with an ordered list of collectors for each: copy `n` of a key is at
@@ -19,7 +19,7 @@ use crate::list_range::ListRange;
 
 pub use colours::{Colours, usual_colour};
 
-/// Who has what. The default, with version 0, places nothing.
+/// Which collector has what. The default, with version 0, places nothing.
 ///
 /// As JSON: `{"version": 2, "keys": [{"a": "0-127", "b": "128-255"}], "lists": {"a": [{"store": "events", "first": 0,
 /// "count": 4}]}}`. Readers ignore fields that they do not know.
@@ -31,10 +31,10 @@ pub struct ClusterPlacement {
     /// When it was written, in milliseconds since 1970, by the clock of whoever wrote it; 0 = long ago.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
-    /// For each copy of a key, the buckets of each collector by its id; every bucket once, and at another collector
-    /// than in any other copy.
+    /// For each copy of a key, the buckets of each collector by its id. Every bucket appears once per copy, at a
+    /// different collector in each.
     pub keys: Vec<BTreeMap<String, Buckets>>,
-    /// The lists of each collector by its id; no list twice.
+    /// The lists of each collector by its id; no list appears twice.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lists: BTreeMap<String, Vec<ListRange>>,
     /// The colours of collectors, where keys have several copies.
@@ -44,7 +44,7 @@ pub struct ClusterPlacement {
 
 const _: () = assert!(COLOURS <= MAX_COPIES, "lanes are copies");
 
-/// A placement as it was read.
+/// A placement as read, not yet checked.
 #[derive(Deserialize)]
 struct Unchecked {
     version: u64,
@@ -57,7 +57,7 @@ struct Unchecked {
     colours: Colours,
 }
 
-/// What contradicts itself in a placement.
+/// How a placement contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the placement cannot be used: {0}")]
 pub struct PlacementError(String);
@@ -76,7 +76,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl ClusterPlacement {
-    /// A placement of these parts.
+    /// Makes a placement, after checking its parts.
     ///
     /// # Errors
     /// A bucket or list is at two collectors, two copies of a bucket are at one, or a copy is at none.
@@ -129,19 +129,19 @@ impl ClusterPlacement {
         })
     }
 
-    /// The buckets of which a collector has this copy.
+    /// The buckets of which a collector holds this copy.
     pub fn buckets_of_copy(&self, copy: usize, id: &str) -> Buckets {
         self.keys.get(copy).and_then(|of_copy| of_copy.get(id)).copied().unwrap_or(Buckets::NONE)
     }
 
-    /// What a collector has of a store whose keys are at so many collectors, or at as many as there are.
+    /// A collector's part of a store whose keys are at `replicas` collectors, or at all if there are fewer.
     pub fn collector_copies(&self, replicas: usize, id: &str) -> Copies {
         (0..replicas).map(|copy| self.buckets_of_copy(copy, id)).collect()
     }
 
-    /// What a collector has of counters: the buckets by [lane](crate::layout::key_increment), if two are to count each
-    /// key. It is the lane of the other one's colour; of the first one's own while there is no other, or none of another
-    /// colour.
+    /// A collector's part of a counter store: its buckets by [lane](crate::layout::key_increment), if two collectors are
+    /// to count each key. The lane is that of the other one's colour; while there is no other one, or none of another
+    /// colour, the first counts in the lane of its own.
     pub fn collector_lanes(&self, replicas: usize, id: &str) -> Copies {
         if replicas < 2 {
             return self.collector_copies(replicas, id);
@@ -166,14 +166,14 @@ impl ClusterPlacement {
         }
     }
 
-    /// The colour of a collector in a bucket; `None` if it has never had it. Where a placement has none, it is the
-    /// [usual one](usual_colour).
+    /// The colour of a collector in a bucket; `None` if it never had the bucket. The [usual one](usual_colour) where the
+    /// placement records none.
     fn colour_in_bucket(&self, id: &str, bucket: u8) -> Option<usize> {
         let copy = || self.of_bucket(bucket).take(2).position(|holder| holder == id);
         self.colours.colour_in_bucket(id, bucket).or_else(|| copy().map(usual_colour))
     }
 
-    /// How a collector counts a bucket's keys, or has counted them; in no lane, if it has never had the bucket.
+    /// How a collector counts a bucket's keys, or counted them; in no lane if it never had the bucket.
     pub fn counting_role(&self, id: &str, bucket: u8) -> CountingRole {
         let Some(colour) = self.colour_in_bucket(id, bucket) else { return CountingRole::default() };
         let now = (0..2).find(|copy| self.buckets_of_copy(*copy, id).contains(bucket));
@@ -192,7 +192,7 @@ impl ClusterPlacement {
         self.lists.iter().find(|(_, ranges)| ranges.iter().any(has)).map(|(id, _)| id.as_str())
     }
 
-    /// How many copies of buckets are at another collector than in `before`. Those that it did not place do not count.
+    /// Copies of buckets at another collector than in `before`, without those that `before` did not place.
     pub fn moved_since(&self, before: &ClusterPlacement) -> usize {
         let of_copy = |(copy, old): (usize, &BTreeMap<String, Buckets>)| -> usize {
             let gone = |(id, had): (&String, &Buckets)| {
@@ -252,7 +252,7 @@ mod tests {
             coloured.collector_lanes(2, "a").to_string(),
             "2-127; copy 1 of 0,128-255; copy 2 of none; copy 3 of 1"
         );
-        // A later version may say more.
+        // A later version may add fields.
         let more = JSON.replacen('{', r#"{"later":"2026-01-01","#, 1);
         assert_eq!(serde_json::from_str::<ClusterPlacement>(&more).unwrap(), placement);
     }

@@ -1,5 +1,5 @@
-//! The next placement when a collector joins, leaves, dies or is drained: least movement, load by weight, and copies
-//! in different zones. Pure arithmetic, so that whoever plans comes to the same result.
+//! The next placement when a collector joins, leaves, dies or is drained: least movement, load by weight, and copies in
+//! different zones. Pure arithmetic, so that every planner gets the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,18 @@ pub const BUCKETS: usize = 256;
 /// Parts of a store's lists that are placed one by one; a store with fewer lists has a part for each.
 const LIST_PARTS: u32 = 256;
 
-/// A collector that can be given something.
+/// A collector that buckets and lists can be given to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementMember {
     /// Its id.
     pub id: String,
-    /// What fails as a whole, such as a rack; empty = itself.
+    /// The unit that fails as a whole, such as a rack; empty = the collector itself.
     pub zone: String,
     /// Its part of the load, relative to the other weights, such as its free memory in bytes; 0 counts as 1.
     pub weight: u64,
-    /// Whether it is to lose all that it has.
+    /// Whether it is to lose everything that it has.
     pub drained: bool,
-    /// The stores that are placed by lists, and how many lists each has; a sketch has one. Members that say another
+    /// The stores that are placed by lists, with their number of lists; a sketch has one. Members that state a smaller
     /// number than the highest get no lists of that store.
     pub lists: BTreeMap<String, u32>,
 }
@@ -35,16 +35,16 @@ impl PlacementMember {
     }
 }
 
-/// The placement after `before`, with so many copies of each key at different members, or as many as there are. It is
-/// `before` itself, version included, if nothing has to move or nobody is left who could have anything.
+/// The placement after `before`, with `copies` copies of each key at different members, or one at each if there are
+/// fewer. It is `before` itself, version included, if nothing has to move or no member is left to hold anything.
 ///
-/// - Each member has its share of each copy of all buckets and of each store's lists by weight, to within one.
+/// - Each member has its share, by weight and to within one, of each copy of all buckets and of each store's lists.
 /// - Copies of a bucket are in different zones, or, if there are fewer zones than copies, at different members. This
 ///   comes before equal load: a zone gets no more than one copy of a bucket.
 /// - Of the copies that a bucket has at members that stay, one stays where it is, under its number, as far as zones
-///   allow: what was written of the bucket can still be found. This comes before equal load, too.
-/// - What need not move for these stays.
-/// - If there are to be several copies, collectors that have one of a bucket's first two get a colour there.
+///   allow, so that what was written can still be found. This comes before equal load, too.
+/// - Whatever need not move for these reasons stays.
+/// - If there are to be several copies, each collector with one of a bucket's first two gets a colour there.
 pub fn next(before: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> ClusterPlacement {
     let members = in_service(members);
     if members.is_empty() {
@@ -59,7 +59,7 @@ pub fn next(before: &ClusterPlacement, members: &[PlacementMember], copies: usiz
         colours: before.colours.clone(),
     };
     if copies > 1 {
-        // Counters may have been counted by a placement without colours.
+        // A placement without colours may have been in effect while counters were counted.
         for keys in [&before.keys, &next.keys] {
             next.colours.assign_colours(keys, |id| members.iter().any(|member| member.id == id));
         }
@@ -70,8 +70,8 @@ pub fn next(before: &ClusterPlacement, members: &[PlacementMember], copies: usiz
     next
 }
 
-/// How many copies of buckets must move at least, zones aside, so that none is at a member that is drained or gone, and
-/// each member has its share of each copy to within one.
+/// The least number of copies of buckets that must move, zones aside, so that none is at a member that is drained or
+/// gone, and each member has its share of each copy to within one.
 pub fn fewest_moves(before: &ClusterPlacement, members: &[PlacementMember], copies: usize) -> usize {
     let members = in_service(members);
     let shares = by_weight(members.iter().map(|member| member.weight), BUCKETS);
@@ -93,7 +93,7 @@ pub fn fewest_moves(before: &ClusterPlacement, members: &[PlacementMember], copi
     before.keys.iter().take(copies).map(of_copy).sum()
 }
 
-/// Those that can have something, by their ids.
+/// The members that can hold something, sorted by id.
 fn in_service(members: &[PlacementMember]) -> Vec<&PlacementMember> {
     let mut all: Vec<&PlacementMember> = members.iter().filter(|member| !member.drained).collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
@@ -101,33 +101,33 @@ fn in_service(members: &[PlacementMember]) -> Vec<&PlacementMember> {
     all
 }
 
-/// The shares of so many parts, times [`ONE`].
+/// The members' shares of `parts` parts, times [`ONE`].
 fn by_weight(weights: impl Iterator<Item = u64> + Clone, parts: usize) -> Vec<i64> {
     let all: u128 = weights.clone().map(|weight| u128::from(weight.max(1))).sum();
     let whole = parts as u128 * ONE as u128;
     weights.map(|weight| (whole * u128::from(weight.max(1)) / all) as i64).collect()
 }
 
-/// One copy of all buckets: at whom it may be, given where the other copies are.
+/// One copy of all buckets: which members may hold it, given where the other copies are.
 struct Copy<'a> {
     members: &'a [&'a PlacementMember],
     /// Whether copies are kept apart by zone; else by member.
     by_zone: bool,
     /// The members that have earlier copies of each bucket.
     earlier: Vec<Vec<usize>>,
-    /// Those that had later copies, and would have to lose them.
+    /// The members that had later copies, and would have to lose them.
     later: Vec<Vec<usize>>,
-    /// What is left of each bucket, by which this copy and later ones decide whether it can still be found; empty if
-    /// there is one copy, or another number of them than before, as all are numbered anew then.
+    /// What remains of each bucket, by which this copy and later ones decide whether it can still be found. Empty if
+    /// there is one copy, or another number of copies than before: all are renumbered then.
     left: Vec<BucketRemainder>,
 }
 
-/// What is left of a bucket, of which some copies are settled.
+/// What remains of a bucket while only its earlier copies are settled.
 #[derive(Clone, Copy)]
 enum BucketRemainder {
-    /// Nothing, or a settled copy: the others may move.
+    /// Nothing remains, or a settled copy stayed in place: the other copies may move.
     Free,
-    /// No settled copy. The one to settle is at this member, if at any.
+    /// No settled copy stayed in place. The copy to settle next is at this member, if at any.
     At(Option<usize>),
 }
 
@@ -141,7 +141,7 @@ impl Copy<'_> {
         others.iter().all(|other| self.failure_domain(*other) != self.failure_domain(member))
     }
 
-    /// Each member's share: by weight, as far as buckets are left that its zone may have.
+    /// Each member's share: by weight, limited to the buckets that its zone may still have.
     fn member_shares(&self) -> Vec<i64> {
         struct DomainGroup {
             weight: u128,
@@ -218,7 +218,7 @@ fn place_keys(
 ) -> Vec<BTreeMap<String, Buckets>> {
     let zones = members.iter().map(|member| member.zone_name()).collect::<BTreeSet<_>>().len();
     let copies = copies.min(members.len());
-    // By copy and bucket; those of copies that are not settled yet as they were before.
+    // By copy and bucket; copies that are not settled yet are where they were before.
     let mut holders: Vec<Vec<Option<usize>>> = vec![vec![None; BUCKETS]; copies];
     for (of_copy, holders) in before.keys.iter().zip(&mut holders) {
         for (n, member) in members.iter().enumerate() {
@@ -249,8 +249,8 @@ fn place_keys(
             later: of_others(&holders[copy + 1..]),
             left,
         };
-        // First copies lie in runs, for few rows in a switch. The others are scattered, so that the load of a
-        // collector that dies is taken over by all.
+        // First copies lie in runs, so that a switch needs few rows. The others are scattered, so that all collectors
+        // share the load of one that dies.
         let layer = Layer::new(std::mem::take(&mut holders[copy]), &fits.member_shares(), &fits);
         holders[copy] = layer.distribute_parts(carried, copy == 0);
     }
@@ -263,7 +263,7 @@ fn place_keys(
     holders.into_iter().map(by_member).collect()
 }
 
-/// The members that have a store's lists.
+/// Whether each member has a store's lists.
 struct Has(Vec<bool>);
 
 impl Fits for Has {

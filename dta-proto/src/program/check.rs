@@ -1,6 +1,6 @@
-//! Whether a target can hold a program after some changes. Checked before the first change is applied, so
-//! that either all or none are: a collector's session, a command or a caller of the translator's service may
-//! be wrong.
+//! Checks whether a target can hold a program after some changes, before the first change is applied, so
+//! that either all or none are applied: a collector's session, a command or a caller of the translator's
+//! service may be wrong.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ use super::{
     SketchReporter, Store, Transport,
 };
 
-/// Most stores in one program, those of each collector counted.
+/// Most stores in one program; a store counts once for each collector.
 pub const MAX_STORES: usize = 1024;
 
 /// Most collectors in one program; their indices are below it. A P4 switch has queue pairs for fewer.
@@ -24,7 +24,7 @@ pub const MAX_COLLECTORS: u8 = 64;
 pub struct CheckError(String);
 
 impl CheckError {
-    /// A number outside its range: table and field, and what it may be.
+    /// A number out of range: table and field, value, and what it must be.
     fn out_of_range(field: &str, value: impl fmt::Display, must: &str) -> CheckError {
         CheckError(format!("{field} is {value}, but must be {must}"))
     }
@@ -173,7 +173,7 @@ fn set(program: &mut Program, entry: &DataPlaneEntry) -> Result<(), CheckError> 
     if let (DataPlaneEntry::Store(new), Some(DataPlaneEntry::Store(old))) = (entry, program.get(&key))
         && new.spec.kind != old.spec.kind
     {
-        // What a target keeps for it would no longer fit.
+        // The state that a target keeps for it would no longer fit.
         program.remove(&key);
         nothing_refers_to(program, new.spec.id, new.collector)?;
     }
@@ -225,7 +225,7 @@ fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(),
     let of = |entry: &&DataPlaneEntry| match entry {
         DataPlaneEntry::Lists(lists) => (lists.store, lists.collector) == (store, collector),
         DataPlaneEntry::SketchReporter(reporter) => reporter.store == store,
-        // Only a number here; the store may have another one once all changes are done.
+        // This is only a number here; the store may have another one once all changes are done.
         DataPlaneEntry::Version0(_) => false,
         DataPlaneEntry::Service(_)
         | DataPlaneEntry::Mode(_)
@@ -306,7 +306,7 @@ fn check_whole(program: &Program) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Whether two entries of a store at two collectors agree, and share no copy of a key.
+/// Whether two entries of a store at two collectors agree and share no copy of a key.
 fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
     let (store, name, first, second) = (a.spec.id, &a.spec.name, a.collector, b.collector);
     if a.spec != b.spec {

@@ -10,7 +10,7 @@ use crate::store::StoreKind;
 /// One step from one program to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
-#[allow(clippy::large_enum_variant)] // a program has few entries, and they change seldom
+#[allow(clippy::large_enum_variant)] // a program has few entries, and they rarely change
 pub enum DataPlaneChange {
     /// The target lacks the entry.
     Insert {
@@ -78,9 +78,8 @@ pub fn changes_for_session(have: &Program, want: &Program) -> Vec<DataPlaneChang
 }
 
 impl RowFields {
-    /// The changes that turn `have` into `want`, in an order in which a target can apply them one
-    /// by one. The target's rows have these fields: entries that differ in others alone are not
-    /// changed.
+    /// The changes that turn `have` into `want`, in an order in which a target can apply them one by one.
+    /// Entries that differ only in fields that the target's rows lack are not changed.
     ///
     /// Deletions come first, in reverse order of entries, so that an entry that refers to a store is deleted
     /// before the store. Insertions and modifications follow in the order of entries. A store whose layout or
@@ -91,7 +90,7 @@ impl RowFields {
     }
 
     /// The changes that a target which holds `have` needs after a session with the program `want` was opened
-    /// for it. Per collector:
+    /// for it. For each collector:
     ///
     /// - If the session has the generation of `have`, it is the same session: the changes are those of
     ///   [`RowFields::diff_programs`]. The same holds if `want` has no session with the collector.
@@ -140,7 +139,7 @@ impl RowFields {
         changes
     }
 
-    /// Whether `want` has another layout for the store's id, or no such store at this collector.
+    /// Whether `want` has another layout under the store's id, or no such store at this collector.
     fn is_another(self, store: &Store, want: &Program) -> bool {
         let other = |new: &Store| self.layout_values(&new.spec.kind) != self.layout_values(&store.spec.kind);
         match want.store_part(store.spec.id, store.collector) {
@@ -174,8 +173,8 @@ impl RowFields {
 }
 
 impl Store {
-    /// Whether a target gathers rows or columns of this store of which another translator may have written
-    /// newer ones meanwhile. The entries it gathers for append lists are nobody else's.
+    /// Whether a target gathers rows or columns of this store, so that another translator may have written
+    /// newer ones meanwhile. No other translator has the entries that it gathers for append lists.
     pub fn is_gathered(&self) -> bool {
         matches!(self.spec.kind, StoreKind::Postcarding { .. } | StoreKind::SketchMerge { .. })
     }

@@ -62,9 +62,9 @@ pub enum DataPlaneEntry {
 /// What identifies an entry in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
-    /// There is one service address.
+    /// The service address, of which there is one.
     Service,
-    /// There is one mode.
+    /// The mode, of which there is one.
     Mode,
     /// Per primitive.
     Flush(Primitive),
@@ -78,7 +78,7 @@ pub enum EntryKey {
     Version0(Primitive),
     /// Per store id and reporter id.
     SketchReporter(u16, u16),
-    /// Per collector. It comes last, so that a target which holds it holds the rest.
+    /// Per collector. It comes last, so that a target that holds it holds the rest.
     Session(u8),
 }
 
@@ -135,7 +135,7 @@ pub struct ProgramQueuePair {
     /// Initial PSN when the entry is inserted or its queue pair replaced. Not compared: it moves with every
     /// frame.
     pub start_psn: u32,
-    /// How the queue pair that this one replaced ended, if the collector knows. Not compared.
+    /// How the queue pair before this one ended, if the collector knows. Not compared.
     #[serde(default)]
     pub replaced: Option<EndedQueuePair>,
 }
@@ -158,10 +158,10 @@ pub struct Store {
     pub collector: u8,
     /// Id, name and layout.
     pub spec: StoreSpec,
-    /// The key buckets of this region, by copy. A key-write store whose buckets are at several collectors has copy n of a
-    /// key at the `n`-th of them, counted round; paths are written to each, and counters to each in its lane: here, buckets are
-    /// by [lane](crate::layout::key_increment) then. With none, nothing is reported for the
-    /// region, and what is in flight to it is still acknowledged. Ignored for append stores: see [`Lists`].
+    /// The key buckets of this region, by copy. In a key-write store whose buckets are at several collectors, copy n of a key
+    /// goes to the `n`-th of them, counted round; paths go to each, and counters to each in its lane: for them, buckets are by
+    /// [lane](crate::layout::key_increment). With no buckets, nothing is reported to the region, but what is in flight to it is
+    /// still acknowledged. Ignored for append stores: see [`Lists`].
     #[serde(default, skip_serializing_if = "Copies::is_whole_store")]
     pub buckets: Copies,
     /// Address of the region on the wire (iova), aligned to the region's length.
@@ -197,7 +197,7 @@ pub struct Lists {
     pub collector: u8,
     /// First list.
     pub first: u32,
-    /// How many.
+    /// Number of lists.
     pub count: u32,
     /// Newest sequence in each ring when the entry was made, as (list, sequence); other lists begin at 1. Not
     /// compared: it moves with every batch.
@@ -205,7 +205,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// The lists.
+    /// The numbers of the lists.
     pub fn list_numbers(&self) -> Range<u32> {
         self.first..self.first.saturating_add(self.count)
     }
@@ -257,7 +257,7 @@ impl DataPlaneEntry {
         }
     }
 
-    /// Name of its table.
+    /// Name of the entry's table.
     pub fn table_name(&self) -> &'static str {
         match self {
             DataPlaneEntry::Service(_) => "service",

@@ -1,8 +1,8 @@
 //! A program as a target holds it: table rows.
 //!
-//! Some fields of a program matter only to people, readers or the start. They are not in the rows, so a
-//! change of them does not reprogram a target. [`RowFields`] says which optional fields a target has in its
-//! rows. [`RowFields::diff_programs`] compares two programs by their rows.
+//! Some fields of a program matter only to people, to readers or at the start. They are not in the rows, so
+//! that changing them does not reprogram a target. [`RowFields`] says which optional fields a target has in
+//! its rows. [`RowFields::diff_programs`] compares two programs by their rows.
 //!
 //! A target with differently shaped tables builds its own rows from these or from the entries, in its own
 //! file.
@@ -123,7 +123,7 @@ impl RowFields {
             start_psn: _,
             replaced: _,
         } = pair;
-        // Nothing but answers come to the source.
+        // The source receives nothing but answers.
         let Endpoint { mac: source_mac, ip: source_ip, port: source_port, runs: _ } = source;
         let Endpoint { mac: destination_mac, ip: destination_ip, port: destination_port, runs } = destination;
         let mut values = vec![
