@@ -1,5 +1,5 @@
-//! What a collector needs from an RDMA NIC, and no more: register memory, make passive queue pairs that receive from
-//! a given peer, read counters.
+//! What a collector needs from an RDMA NIC, and no more: registering memory, making passive queue pairs that receive
+//! from a given peer, reading counters.
 //!
 //! Backends: [`soft`], a RoCEv2 responder in user space, and [`verbs`], RDMA devices through libibverbs.
 
@@ -20,25 +20,25 @@ pub use dta_proto::wire::roce::PORT as ROCE_PORT;
 
 use crate::region::Region;
 
-/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is meant for the data path.
+/// An RDMA NIC as the collector uses it. All methods may be called from any thread; none is for the data path.
 pub trait Nic: Send + Sync {
     /// What this NIC is and can do.
     fn describe_device(&self) -> Device;
 
-    /// The address of packets to and from a peer: of the peer's family, if the device has one of it.
+    /// The local address for packets to and from a peer: of the peer's family, if the device has one.
     fn endpoint_for_peer(&self, peer: IpAddr) -> Endpoint {
         let _ = peer;
         self.describe_device().endpoint
     }
 
-    /// Rises each time the device was lost and reopened: earlier registrations and queue pairs are then void, and
+    /// Increases each time the device was lost and reopened: earlier registrations and queue pairs are then void, and
     /// their keys and numbers may be given out again. Any call that needs the device notices this, such as
     /// [`Nic::queue_pairs`].
     fn device_epoch(&self) -> u64 {
         0
     }
 
-    /// Whether registered memory is pinned: its pages can no longer be moved.
+    /// Whether registered memory is pinned, so that its pages can no longer be moved.
     fn pins_memory(&self) -> bool {
         false
     }
@@ -55,39 +55,38 @@ pub trait Nic: Send + Sync {
     /// Ends a queue pair. Returns its expected PSN at that moment, if the device knows it.
     fn destroy_queue_pair(&self, qpn: u32) -> Result<Option<u32>, NicError>;
 
-    /// The current status of every queue pair. A passive queue pair that fell into ERROR raises no event: it is seen
-    /// here.
+    /// The current status of every queue pair. A passive queue pair that falls into ERROR raises no event: only this
+    /// shows it.
     fn queue_pairs(&self) -> Result<Vec<QueuePairStatus>, NicError>;
 
     /// The device's counters, by dotted name (`received`, `executed.write`, `dropped.icrc`, …).
     fn named_counters(&self) -> Vec<(String, u64)>;
 
-    /// Why the device has stopped for good, if it has: nothing is written any more, and only reopening it helps.
+    /// Why the device has stopped for good, if it has: nothing is written any more until it is reopened.
     fn fatal_failure(&self) -> Option<String>;
 
-    /// How often this NIC's thread has polled for packets; one that stands still for seconds is stuck. `None` = it
-    /// has no thread, like an RDMA device.
+    /// How often this NIC's thread has polled for packets; a number that stands still for seconds means it is stuck.
+    /// `None` for a NIC without a thread, like an RDMA device.
     fn poll_count(&self) -> Option<u64> {
         None
     }
 
-    /// How a requester on this host, at this address, joins a ring of frames in shared memory; `None` if there is no
-    /// such way. It stays the same as long as this NIC lives.
+    /// How a requester on this host, at this address, joins a ring of frames in shared memory; `None` if it cannot.
+    /// The answer stays the same for the lifetime of this NIC.
     fn offer_ring(&self, requester: &Endpoint) -> Option<JoinOffer> {
         let _ = requester;
         None
     }
 
-    /// Whether the requester at this address sends through a ring.
+    /// Whether the requester at this address sends through such a ring.
     fn has_ring_for(&self, requester: &Endpoint) -> bool {
         let _ = requester;
         false
     }
 
     /// Appends the immediates received since the last call, oldest first, to `out`; waits up to `timeout` if there
-    /// are none. Each one taken reposts its receive: a queue pair holds as many as its request says, and a WRITE with
-    /// immediate that finds none left is refused
-    /// (`dropped.no_receive`).
+    /// are none. Each one taken reposts its receive. A queue pair holds as many receives as its request asked for,
+    /// and a WRITE with immediate that finds none left is refused (`dropped.no_receive`).
     fn take_immediates(&self, out: &mut Vec<Immediate>, timeout: Duration) -> Result<(), NicError>;
 }
 
@@ -105,7 +104,7 @@ pub struct Device {
     pub atomics: bool,
 }
 
-/// What a remote peer may do with registered memory.
+/// What a remote peer is allowed to do with registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     pub remote_write: bool,
@@ -120,7 +119,7 @@ impl Access {
     /// Atomics alone.
     pub const ATOMIC: Access = Access { remote_write: false, remote_read: false, remote_atomic: true };
 
-    /// The least rights with which a translator can fill a store.
+    /// The fewest rights with which a translator can fill a store.
     pub fn for_store(kind: &StoreKind) -> Access {
         match kind.primitive().queue_pair_purpose() {
             Purpose::Write => Access::WRITE,
@@ -151,7 +150,7 @@ impl fmt::Debug for Registration {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairRequest {
-    /// Its purpose; for people, it grants nothing.
+    /// Its purpose, for people; it grants nothing.
     pub purpose: Purpose,
     pub transport: Transport,
     /// The requester: packets from other IP addresses are dropped, answers go here.
@@ -160,7 +159,7 @@ pub struct QueuePairRequest {
     pub peer_qpn: u32,
     /// PSN of the requester's first packet (24 bits).
     pub start_psn: u32,
-    /// What the requester may do over this queue pair, within what the region's registration allows.
+    /// What the requester may do over this queue pair, as far as the region's registration allows it.
     pub access: Access,
     /// How many receives to keep posted for WRITEs with immediate; 0 if no reader wants to be woken.
     pub receives: u32,
@@ -178,7 +177,7 @@ pub struct QueuePairInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePairState {
     ReadyToReceive,
-    /// Hit an error that its transport does not survive: drops everything until it is made again.
+    /// It hit an error that its transport does not survive: it drops everything until it is recreated.
     Error,
 }
 
@@ -194,15 +193,15 @@ impl fmt::Display for QueuePairState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePairStatus {
     pub qpn: u32,
-    /// The request that it was made with.
+    /// The request that created it.
     pub request: QueuePairRequest,
     pub state: QueuePairState,
     pub expected_psn: u32,
-    /// Counters of this queue pair, by dotted name. What a device cannot measure is left out.
+    /// Counters of this queue pair, by dotted name, without those that the device cannot measure.
     pub counters: Vec<(String, u64)>,
 }
 
-/// The immediate of a WRITE that was executed.
+/// The immediate of an executed WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Immediate {
     /// The queue pair that received it.

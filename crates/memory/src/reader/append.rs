@@ -14,13 +14,13 @@ use crate::store::Store;
 
 const MAX_BATCH: usize = MAX_BATCH_LEN as usize;
 
-/// A missing batch is given up at once when one this much later is there: no link delays a frame that far.
+/// A missing batch is given up at once if there is one that is this much later: no link delays a frame that far.
 const REORDERED: u32 = 64;
 
-/// Otherwise it is given up after this time: a frame that was merely overtaken is here by then.
+/// Otherwise it is given up after this time: a frame that was merely overtaken has arrived by then.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Most batches waited for together. Checking that many takes well below [`PATIENCE`].
+/// Most batches waited for together. Checking this many takes well below [`PATIENCE`].
 const TOGETHER: u64 = 1 << 16;
 
 /// The outcome of a call of [`AppendReader::read`].
@@ -51,10 +51,10 @@ impl ReadProgress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStart {
-    /// With the oldest batch in the ring.
+    /// From the oldest batch in the ring.
     Oldest,
     Next,
-    /// With this sequence (from 1).
+    /// From this sequence (from 1).
     At(u32),
 }
 
@@ -84,20 +84,20 @@ pub struct AppendReader<'a> {
 pub struct ReadPosition {
     list: u32,
     cursor: Cursor,
-    /// Batches that were overwritten before this reader began, and are not reported yet.
+    /// Batches overwritten before this reader began, and not yet reported.
     gone: u64,
     stuck: Option<Stuck>,
 }
 
-/// Batches that are missing or torn, and since when.
+/// A run of batches that are missing or torn, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stuck {
     since: Instant,
-    /// The first one.
+    /// The first batch of the run.
     from: u32,
-    /// The last one: a later batch that was there then, or the first if there was none.
+    /// The last batch of the run: a later batch that was seen then, or the first one if none was.
     to: u32,
-    /// Whether there was a later one.
+    /// Whether a later batch was seen.
     later: bool,
     /// Whether they have been waited for long enough.
     over: bool,
@@ -130,7 +130,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// How many lists there are, from 0.
+    /// Number of lists; they are numbered from 0.
     pub fn list_count(&self) -> u32 {
         self.lists
     }
@@ -144,8 +144,8 @@ impl<'a> Lists<'a> {
         usize::from(self.entry_len)
     }
 
-    /// Sequence of the newest batch in a list's ring; 0 if it is empty. Reads the trailers of the whole ring, and
-    /// again if the batch that claims to be the newest is torn.
+    /// Sequence of the newest batch in a list's ring; 0 if it is empty. Reads the trailers of the whole ring, and reads
+    /// them again if the batch that claims to be the newest is torn.
     ///
     /// # Errors
     /// The ring lies outside the region.
@@ -159,13 +159,13 @@ impl<'a> Lists<'a> {
         self.newer_sequence(list, places, |_, _| true)
     }
 
-    /// Sequence of the newest batch of a list, from what [`Lists::newest_claim`] says of the whole ring.
+    /// Sequence of the newest batch of a list, given the result of [`Lists::newest_claim`] for the whole ring.
     pub(super) fn newest_valid_sequence(&self, list: u32, claimed: u32) -> Result<u32, AccessError> {
         let mut batch = [0u8; MAX_BATCH];
         let batch = &mut batch[..usize::from(self.batch_len)];
         let mut is_there =
             |sequence, at| self.read_batch_at(list, at, batch) == RingPlaceState::Valid(sequence);
-        // If the batch that claims to be the newest is torn, the newest valid one is looked for.
+        // If the batch that claims to be the newest is torn, looks for the newest valid one.
         match is_there(claimed, ring_place(claimed, self.ring)) {
             true => Ok(claimed),
             false => self.newer_sequence(list, 0..self.ring, is_there),
@@ -173,7 +173,7 @@ impl<'a> Lists<'a> {
     }
 
     /// The newest sequence that a trailer in these places claims and for which `holds(sequence, place)`; 0 if there is
-    /// none. Checks only sequences newer than the newest found so far.
+    /// none. Checks only claims newer than the newest found so far.
     fn newer_sequence(
         &self,
         list: u32,
@@ -197,7 +197,7 @@ impl<'a> Lists<'a> {
         Ok(newest)
     }
 
-    /// The reader of a list. Reads the whole ring, or its trailers if it begins at a sequence.
+    /// The reader of a list. Reads the whole ring, or only its trailers if it starts at a sequence.
     ///
     /// # Errors
     /// There is no such list, or it lies outside the region.
@@ -215,7 +215,7 @@ impl<'a> Lists<'a> {
             ReadStart::Oldest => Cursor::at_oldest_batch(self.ring, found),
             ReadStart::Next => Cursor::after_latest_batch(self.ring, found),
             ReadStart::At(sequence) if self.is_a_ring_before(self.newest_sequence(list)?, sequence) => {
-                // All up to the oldest are gone. Sequences far ahead of a list are treated the same, as sequences
+                // All up to the oldest are gone. A sequence far ahead of a list is treated the same, because sequences
                 // wrap.
                 self.scan_batches(list, |sequence| found.push(sequence));
                 let oldest = Cursor::at_oldest_batch(self.ring, found);
@@ -253,7 +253,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// What is at a place of a list that lies [within](Lists::check_list_bounds) the region.
+    /// The state of a place of a list that lies [within](Lists::check_list_bounds) the region.
     #[inline]
     fn read_batch_at(&self, list: u32, at: u64, batch: &mut [u8]) -> RingPlaceState {
         match self.region.read(place_offset(list, at, self.ring, self.batch_len), batch) {
@@ -262,7 +262,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Whether the whole ring of a list lies in the region: true if its last word does.
+    /// Whether the whole ring of a list lies in the region, which is so if its last word does.
     fn check_list_bounds(&self, list: u32) -> Result<(), AccessError> {
         let end = place_offset(list, self.ring - 1, self.ring, self.batch_len) + u64::from(self.batch_len);
         self.region.load_u64(end - 8).map(drop)
@@ -270,14 +270,12 @@ impl<'a> Lists<'a> {
 }
 
 impl ReadPosition {
-    /// The sequence of the next batch to read.
     pub fn next_sequence(&self) -> u32 {
         self.cursor.next_sequence()
     }
 }
 
 impl AppendReader<'_> {
-    /// The sequence of the next batch to read.
     pub fn next_sequence(&self) -> u32 {
         self.at.next_sequence()
     }
@@ -292,7 +290,7 @@ impl AppendReader<'_> {
     }
 
     /// Passes up to `most` batches to `with(sequence, entries)`, with the entries back to back. Gives up missing and
-    /// damaged batches when it is time; `now` must never go back.
+    /// damaged batches when their time is over; `now` must never go back.
     ///
     /// # Errors
     /// The list lies outside the region: the region does not match the store's description.
@@ -305,7 +303,7 @@ impl AppendReader<'_> {
         self.lists.check_list_bounds(self.at.list)?;
         let mut progress =
             ReadProgress { overwritten: std::mem::take(&mut self.at.gone), ..ReadProgress::default() };
-        // A constant length for the usual batch makes its copy and its check straight-line code.
+        // A constant length for the usual batch turns its copy and its check into straight-line code.
         if self.lists.batch_len == 64 {
             let mut batch = [0u8; 64];
             while progress.batches < most && self.read_next_batch(&mut batch, now, &mut progress, &mut with) {
@@ -318,8 +316,7 @@ impl AppendReader<'_> {
         Ok(progress)
     }
 
-    /// Whether nothing that [`AppendReader::read`] could hand over or wait for is in the ring. Looks at the whole
-    /// ring.
+    /// Whether the ring holds nothing that [`AppendReader::read`] could hand over or wait for. Looks at the whole ring.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -330,7 +327,7 @@ impl AppendReader<'_> {
         let mut cursor = self.at.cursor;
         for _ in 0..=self.lists.ring / (Cursor::LOOK_AHEAD - Cursor::NEAR) {
             let step = cursor.poll(|at| self.lists.read_batch_at(self.at.list, at, batch));
-            // `read` hands over or counts a batch that was found; a later one that was sighted is worth remembering.
+            // `read` hands over or counts the batch found here; a later batch that was seen is worth remembering.
             if !matches!(step, CursorStep::New { .. } | CursorStep::Overwritten { .. }) {
                 self.at.cursor = cursor;
             }
@@ -349,8 +346,8 @@ impl AppendReader<'_> {
     }
 
     /// How many consecutive places after the last batch hold invalid bytes. A reader that has [caught
-    /// up](AppendReader::caught_up) counts them as damaged, but stays before them, as the batches that belong there may not
-    /// have been written yet.
+    /// up](AppendReader::caught_up) counts them as damaged, but does not pass them, because the batches that belong there
+    /// may not have been written yet.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -422,7 +419,7 @@ impl AppendReader<'_> {
         }
     }
 
-    /// Whether a much later batch than `sequence` is there.
+    /// Whether there is a much later batch than `sequence`.
     fn overtaken(&self, sequence: u32, batch: &mut [u8]) -> bool {
         let ring = self.lists.ring;
         let later = advance_sequence(sequence, REORDERED);
@@ -432,7 +429,7 @@ impl AppendReader<'_> {
     }
 
     /// Whether `sequence`, the next one, has been waited for long enough since it was first seen to be stuck, with or
-    /// without a later one behind it.
+    /// without a later batch after it.
     #[cold]
     fn has_waited_enough(&mut self, sequence: u32, later: bool, now: Instant, batch: &mut [u8]) -> bool {
         if let Some(stuck) = self.at.stuck.as_mut().filter(|stuck| stuck.covers_sequence(sequence, later)) {
@@ -440,7 +437,7 @@ impl AppendReader<'_> {
             return stuck.over;
         }
         let (lists, list) = (self.lists, self.at.list);
-        // The wait for all before the latest one starts now.
+        // The wait for all batches before the latest one starts now.
         self.at.cursor.scan_ahead(TOGETHER, REORDERED, |at| lists.read_batch_at(list, at, batch));
         let seen = self.at.cursor.latest_seen();
         let (to, later) = (seen.unwrap_or(sequence), seen.is_some());

@@ -1,7 +1,7 @@
-//! Flow records: one question to all lists of a store, answered from their rings at the speed of memory.
+//! Flow records: answers a question from the rings of all lists of a store, at the speed of memory.
 //!
 //! Threads share the rings by stretches of batches, the newest first. Each batch is copied, and its records count if its
-//! check is right. A list is read back to the first stretch that was received before the time in question.
+//! check is right. A list is read back until a stretch lies wholly before the time in question.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -21,7 +21,7 @@ use crate::store::Store;
 
 /// Batches that a thread takes at a time.
 const STRETCH: u64 = 256;
-/// Batches that are copied before their records are counted: they stay in the first cache.
+/// Batches copied before their records are counted: they stay in the first-level cache.
 const TOGETHER: usize = 16;
 /// Most threads of a scan.
 const MAX_THREADS: usize = 8;
@@ -31,12 +31,12 @@ pub fn holds_flow_records(store: &Store) -> bool {
     matches!(store.spec.kind, StoreKind::Append { entry_len, .. } if usize::from(entry_len) == ENTRY_LEN)
 }
 
-/// Threads that this machine has for a scan.
+/// Number of threads that a scan uses on this machine.
 pub fn scan_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)
 }
 
-/// What all lists of a store of [flow records](holds_flow_records) sum up to, as [`FlowRings::tally_flows`].
+/// Sums over all lists of a store of [flow records](holds_flow_records), as [`FlowRings::tally_flows`].
 ///
 /// # Errors
 /// The lists lie outside the region: the region does not match the store's description.
@@ -49,21 +49,21 @@ pub fn tally_flows(
     FlowRings::open(store, threads)?.tally_flows(question, per_flow)
 }
 
-/// The rings of a store of [flow records](holds_flow_records) at one time; other stores have none.
+/// A snapshot of the rings of a store of [flow records](holds_flow_records); other stores have none.
 pub struct FlowRings<'a> {
     store: &'a Store,
-    /// Of each list, the sequence of its newest batch; 0 = none.
+    /// The sequence of each list's newest batch; 0 = none.
     newest: Vec<u32>,
     threads: usize,
 }
 
-/// A list's ring, as threads share it.
+/// A list's ring, which threads share.
 struct SharedRing {
     list: u32,
     newest: u32,
-    /// Batches from the newest back that may be there.
+    /// Batches that may be there, from the newest back.
     batches: u64,
-    /// How many of them are taken.
+    /// How many of them threads have taken.
     taken: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ impl<'a> FlowRings<'a> {
         Ok(FlowRings { store, newest, threads })
     }
 
-    /// Whether all records since a moment, in nanoseconds since 1970, are in memory, as far as lists have any.
+    /// Whether memory holds all records since a moment, in nanoseconds since 1970, of the lists that have any.
     ///
     /// # Errors
     /// As [`tally_flows`].
@@ -96,7 +96,7 @@ impl<'a> FlowRings<'a> {
         let mut has_records = false;
         for (list, newest) in (0..).zip(&self.newest).filter(|(_, newest)| **newest != 0) {
             has_records = true;
-            // The oldest place that holds a batch: the one behind the newest, unless that was never written or is torn.
+            // The oldest place with a batch: the one after the newest, unless it was never written or is torn.
             for place in 1..=ring {
                 let place = (ring_place(*newest, ring) + place) % ring;
                 self.store.region.read(place_offset(list, place, ring, batch_len), batch)?;
@@ -111,8 +111,8 @@ impl<'a> FlowRings<'a> {
         Ok(has_records)
     }
 
-    /// What all records sum up to. A tally per flow is made only if `per_flow` asks for it or the question
-    /// [needs it](FlowTally::needs_flows).
+    /// The sums over all records. Tallies per flow only if `per_flow` asks for it or the question [needs
+    /// it](FlowTally::needs_flows).
     ///
     /// # Errors
     /// As [`tally_flows`].
@@ -126,7 +126,7 @@ impl<'a> FlowRings<'a> {
         if found.0.needs_flows() { self.scan_lists(question, true, &behind) } else { Ok(found) }
     }
 
-    /// The same, but only batches behind a sequence, of the lists that have one, and per flow only if asked.
+    /// As [`FlowRings::tally_flows`], but per flow only if asked; lists in `behind` start after that sequence.
     ///
     /// # Errors
     /// As [`tally_flows`].
@@ -140,7 +140,7 @@ impl<'a> FlowRings<'a> {
             return Ok((FlowTally::new(question.clone(), per_flow), ScanCounts::default()));
         };
         let shared = |(list, newest): (u32, &u32)| {
-            // In other memory, sequences begin with 1 again.
+            // In other memory, sequences start at 1 again.
             let goes_on = |last: &&u32| newest == *last || is_sequence_after(*newest, **last);
             let most = behind
                 .get(&list)
@@ -154,7 +154,7 @@ impl<'a> FlowRings<'a> {
         let tallied = on_threads(self.threads, |_| {
             let mut tally = FlowTally::new(question.clone(), per_flow);
             let mut counts = ScanCounts::default();
-            // Threads begin with different lists.
+            // Each thread begins with a different list.
             let first = next.fetch_add(1, Ordering::Relaxed) as usize;
             for turn in 0..rings.len() {
                 scan_ring(self.store, &rings[(first + turn) % rings.len()], &mut tally, &mut counts)?;
@@ -172,7 +172,7 @@ impl<'a> FlowRings<'a> {
     }
 }
 
-/// The newest sequence that a trailer of a list claims, by several threads if the ring is long.
+/// The newest sequence that a trailer of a list claims, read by several threads if the ring is long.
 fn newest_claim(lists: Lists<'_>, list: u32, threads: usize) -> Result<u32, AccessError> {
     let ring = lists.ring_batches();
     // Starting a thread takes as long as reading a thousand trailers.
@@ -185,7 +185,7 @@ fn newest_claim(lists: Lists<'_>, list: u32, threads: usize) -> Result<u32, Acce
     Ok(claims.reduce(|a, b| if is_sequence_after(b, a) { b } else { a }).unwrap_or(0))
 }
 
-/// The results of `work` on so many threads, this one among them, each with its number. At least one.
+/// Runs `work` on this many threads, at least one and this one among them, each with its number. Returns the results.
 fn on_threads<T: Send>(
     threads: usize,
     work: impl Fn(usize) -> Result<T, AccessError> + Sync,
@@ -214,10 +214,10 @@ fn scan_ring(
         if from >= shared.batches {
             return Ok(());
         }
-        // Whether the stretch has batches received since then, and before.
+        // Whether the stretch has batches received since the time in question, and before it.
         let (mut has_recent, mut has_older) = (false, false);
         let mut is_before_first = false;
-        // Along the addresses, as the processor reads ahead.
+        // In the order of addresses, because the processor reads ahead.
         let mut stretch = (from..(from + STRETCH).min(shared.batches)).rev().peekable();
         while stretch.peek().is_some() {
             let mut runs: [&[u8]; TOGETHER] = [&[]; TOGETHER];
@@ -237,12 +237,12 @@ fn scan_ring(
                     RingBatch::Valid { sequence, .. } if is_sequence_after(sequence, shared.newest) => {
                         counts.overwritten += 1;
                     }
-                    // No batch has the number 0, so that those before it have the places of others, which count there.
+                    // Sequences skip 0: a batch before the wrap shares its place with one after it, which counts there.
                     RingBatch::Valid { sequence, .. }
                         if wanted > shared.newest && sequence <= shared.newest => {}
                     RingBatch::Valid { .. } => counts.missing += 1,
                     RingBatch::Torn => counts.torn += 1,
-                    // Nothing was ever written here or before: the list is younger than its ring.
+                    // Nothing was ever written here or before: the list has not filled its ring yet.
                     RingBatch::Empty if wanted > shared.newest => is_before_first = true,
                     RingBatch::Empty => counts.missing += 1,
                 }
@@ -256,7 +256,7 @@ fn scan_ring(
     }
 }
 
-/// The sequence so many batches before another.
+/// The sequence `batches` batches before another.
 fn sequence_before(sequence: u32, batches: u32) -> u32 {
     advance_sequence(sequence, u32::MAX - batches)
 }
@@ -287,7 +287,7 @@ mod tests {
         store(StoreKind::Append { lists: LISTS, ring: RING, batch_len: 1024, entry_len, notify: false })
     }
 
-    /// Batch `sequence` of a list: five records of as many bytes, received then.
+    /// Batch `sequence` of a list: five records, with `sequence` as their bytes and time of receipt.
     fn write_batch(store: &Store, list: u32, sequence: u32) {
         let record = FlowRecord {
             received: u64::from(sequence),

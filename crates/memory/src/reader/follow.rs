@@ -1,8 +1,8 @@
-//! Following one append list: how much to read at a time, how long to sleep when there is nothing new, and when
+//! Follows one append list: how much to read at a time, how long to sleep when there is nothing new, and when
 //! everything has been read.
 //!
-//! Nothing here sleeps or knows of a service: the caller reads, hands over what came, and sleeps for
-//! [`Follower::sleep_duration`] when there was nothing. A follower does not keep the store: each call gets the lists.
+//! Nothing here sleeps or knows of a service: the caller reads, hands over what it got, and sleeps for
+//! [`Follower::sleep_duration`] if there was nothing. A follower does not keep the store: each call gets the lists.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::region::AccessError;
 /// Most batches read at a time: about 3,000 entries, some tens of kilobytes.
 pub const BATCHES: u64 = 256;
 
-/// How long to sleep when there is nothing new: doubles each time, up to the longest.
+/// How long to sleep when there is nothing new: doubles each time, up to the longest pause.
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(50);
 
@@ -32,13 +32,13 @@ impl News {
         self.progress == ReadProgress::default()
     }
 
-    /// Whether it is time to sleep: there was no batch.
+    /// Whether it is time to sleep: no batch was read.
     pub fn is_idle(&self) -> bool {
         self.progress.batches == 0
     }
 }
 
-/// Follows a list in one memory of a store. All calls take the lists of that memory.
+/// Follows a list in one memory of a store. All calls must pass the lists of that memory.
 #[derive(Clone, Debug)]
 pub struct Follower {
     at: ReadPosition,
@@ -47,7 +47,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins at `start`; with `until_caught_up`, ends once everything has been read. Reads the whole ring, or its
+    /// Starts at `start`; with `until_caught_up`, ends once everything has been read. Reads the whole ring, or its
     /// trailers.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Follower {
         Ok(Self { at, until_caught_up, pause: SHORTEST })
     }
 
-    /// Reads what is there, a part at a time. `now` must never go back.
+    /// Reads what is there, at most [`BATCHES`] at a time. `now` must never go back.
     ///
     /// # Errors
     /// The list lies outside the region.
@@ -80,7 +80,7 @@ impl Follower {
         Ok(news)
     }
 
-    /// Whether it may end: then call [`Follower::finish_reading`] whenever nothing came.
+    /// Whether it may end: then call [`Follower::finish_reading`] whenever nothing was read.
     pub fn can_end(&self) -> bool {
         self.until_caught_up
     }
@@ -103,7 +103,7 @@ impl Follower {
         self.pause
     }
 
-    /// It has slept this long, and nobody woke it: the next sleep is longer.
+    /// Lengthens the next sleep, after one during which nobody woke it.
     pub fn lengthen_sleep(&mut self) {
         self.pause = (2 * self.pause).min(LONGEST);
     }

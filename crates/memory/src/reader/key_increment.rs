@@ -8,7 +8,7 @@ use dta_proto::store::StoreKind;
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
-/// What one collector counted of a key, in all lanes.
+/// What one collector counted for a key, over all lanes.
 pub fn total_of_lanes(of_lanes: &[u64]) -> u64 {
     of_lanes.iter().copied().fold(0, u64::saturating_add)
 }
@@ -36,11 +36,11 @@ impl<'a> KeyIncrementReader<'a> {
         self.lanes
     }
 
-    /// Queries many keys: of each, one count for each lane. Counts are never below what was applied, and 0 for a key
+    /// Queries many keys, with one count per lane for each. Counts are never below what was applied, and 0 for a key
     /// that was never counted and shares no counter.
     ///
     /// # Errors
-    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer is valid.
     ///
     /// # Panics
     /// If `answers` does not have [`KeyIncrementReader::lane_count`] entries per key.

@@ -9,8 +9,8 @@ use dta_proto::store::{SlotKeys, StoreKind};
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
-/// Keys that pass a stage together (see [`KeyWriteReader::query_keys`]). With N copies each, more slots than a core has
-/// outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
+/// Keys that pass a stage together (see [`KeyWriteReader::query_keys`]). With N copies each, they have more slots than
+/// a core has outstanding cache misses (10 to 50); measured, 16 to 64 differ little.
 const GROUP: usize = 32;
 
 /// What the copies say about one key.
@@ -53,11 +53,11 @@ impl<'a> KeyWriteReader<'a> {
         self.redundancy
     }
 
-    /// Queries many keys: answer `i` is for key `i`; its value, if found, is in `values` at `i * value_len`, else
+    /// Queries many keys: answer `i` is for key `i`. Its value, if found, is in `values` at `i * value_len`; otherwise
     /// there are zeros.
     ///
     /// # Errors
-    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer is valid.
     ///
     /// # Panics
     /// If `answers` does not have one entry per key, or `values` not [`KeyWriteReader::value_len`] bytes per key.
@@ -200,7 +200,7 @@ impl<const VALUE: usize, const SLOT: usize, const N: usize> Copied<VALUE, SLOT, 
     }
 }
 
-/// Leaves the copies that hold their key, between checksum and value.
+/// Keeps only copies that hold their key between checksum and value.
 #[inline(always)]
 fn compare_keys<const SLOT: usize, const N: usize>(
     keys: &[Key],
@@ -220,7 +220,7 @@ fn slot_value<const VALUE: usize, const SLOT: usize>(slot: &[u8; SLOT]) -> &[u8;
     slot.last_chunk().unwrap_or(&[0; VALUE])
 }
 
-/// Weighs copies that match and differ, under a policy that requires it.
+/// Weighs matching and differing copies, for a policy that requires it.
 #[cold]
 fn weigh_copies<const VALUE: usize, const SLOT: usize, const N: usize>(
     slots: &[[u8; SLOT]; N],

@@ -1,4 +1,4 @@
-//! Readers: what stores answer, one module for each primitive.
+//! Readers: answer queries from stores, one module for each primitive.
 //!
 //! A reader never writes, takes no lock and calls nobody: it copies an element out of memory that a NIC may be
 //! writing at that moment, and trusts the copy only if its checksum matches. [`follow`] keeps reading a list.

@@ -40,11 +40,11 @@ impl<'a> PostcardingReader<'a> {
         }
     }
 
-    /// Queries many keys. If copies differ, the one with the most hops is the answer: a row only loses hops when it
+    /// Queries many keys. If copies differ, the one with the most hops is the answer: a row loses hops only when it
     /// is started again.
     ///
     /// # Errors
-    /// A slot lies outside the region: the region does not match the store's description. Then no answer counts.
+    /// A slot lies outside the region: the region does not match the store's description. Then no answer is valid.
     ///
     /// # Panics
     /// If `answers` does not have one entry per key.

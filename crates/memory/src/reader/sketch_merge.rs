@@ -10,13 +10,13 @@ use dta_proto::store::{Merge, StoreKind};
 use crate::region::{AccessError, Region};
 use crate::store::Store;
 
-/// A column has no checksum, so it is read until two readings agree; a single WRITE of 32 bytes is over long before.
+/// A column has no checksum, so it is read until two readings agree; one WRITE of 32 bytes is over long before.
 const READINGS: usize = 16;
 
 /// What an epoch says about one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SketchMergeReading {
-    /// The estimate; `None` (unknown) if one of its columns is of another epoch or was never written.
+    /// The estimate; `None` (unknown) if one of its columns belongs to another epoch or was never written.
     pub estimate: Option<u32>,
     /// Fewest reporters merged into any of the columns.
     pub merged: u16,
@@ -47,7 +47,7 @@ impl<'a> SketchMergeReader<'a> {
     /// Queries many keys of one epoch.
     ///
     /// # Errors
-    /// A column lies outside the region: the region does not match the store's description. Then no answer counts.
+    /// A column lies outside the region: the region does not match the store's description. Then no answer is valid.
     ///
     /// # Panics
     /// If `answers` does not have one entry per key.
@@ -72,7 +72,7 @@ impl<'a> SketchMergeReader<'a> {
         Ok(())
     }
 
-    /// The column `column` of the ring place of `epoch`, whatever epoch it holds; `None` if it kept changing while it
+    /// The column `column` at the ring place of `epoch`, whatever epoch it holds; `None` if it kept changing while it
     /// was read.
     ///
     /// # Errors

@@ -213,12 +213,12 @@ fn the_newest_batch_is_found_among_trailers_that_lie() {
         let claims = (u64::from(sequence) << 32).to_be_bytes();
         store.region.write(layout::append::place_offset(0, place, RING, 64) + 56, &claims).unwrap();
     };
-    // Later than all, at the place where it belongs; and so far ahead that the oldest seems to come after it.
+    // Later than all, at its proper place; and so far ahead that the oldest seems to come after it.
     for lie in [9 + 3 * RING as u32, 2 + (1 << 31)] {
         claim(layout::append::ring_place(lie, RING), lie);
         assert_eq!(lists.newest_sequence(0), Ok(5), "{lie}");
     }
-    // None is left.
+    // Now no valid batch is left.
     (0..RING).for_each(|place| claim(place, place as u32 + 1 + RING as u32));
     assert_eq!(lists.newest_sequence(0), Ok(0));
 }
@@ -226,7 +226,7 @@ fn the_newest_batch_is_found_among_trailers_that_lie() {
 #[test]
 fn a_list_that_the_region_ends_in_is_an_error_and_not_an_empty_list() {
     use append::{ListError, Lists, ReadStart};
-    // The first list lies in it, the others outside.
+    // The first list lies in the region, the others outside.
     let whole = list_store(64);
     let options = RegionOptions { huge_pages: false };
     let region = Region::anonymous(64 * RING, whole.region.wire_address(), options).unwrap();
@@ -312,14 +312,14 @@ fn a_missing_batch_is_waited_for_and_then_counted() {
     let t0 = Instant::now();
     [1, 2, 4].into_iter().for_each(|s| put_batch(&store, 0, s));
     assert_eq!(read_all(&mut reader, t0).0, [1, 2]);
-    // It was only overtaken.
+    // The batch was only overtaken.
     put_batch(&store, 0, 3);
     assert_eq!(read_all(&mut reader, t0).0, [3, 4]);
     put_batch(&store, 0, 6);
     assert!(read_all(&mut reader, t0).0.is_empty());
     let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
     assert_eq!((got, progress.missing), (vec![6], 1));
-    // Nothing moves a frame by a hundred places: no wait.
+    // Nothing delays a frame by a hundred places: no wait.
     (8..=108).for_each(|s| put_batch(&store, 0, s));
     let (got, progress) = read_all(&mut reader, t0 + Duration::from_secs(1));
     assert_eq!((got, progress.missing), ((8..=108).collect(), 1));
@@ -373,19 +373,19 @@ fn a_list_that_is_torn_all_over_is_read_to_its_end_in_one_wait_and_loses_nothing
     assert_eq!(read_all(&mut reader, t1), (vec![], append::ReadProgress::default()));
     assert!(reader.caught_up().unwrap());
     assert_eq!((reader.torn_behind(), reader.next_sequence()), (Ok(RING), 1));
-    // What was only damaged since the turn before is written after all.
+    // Places that were only damaged since the previous turn are written after all.
     (1..=3).for_each(|sequence| put_batch(&store, 0, sequence));
     assert_eq!(read_all(&mut reader, t1).0, [1, 2, 3]);
-    // All that lies before the latest batch is waited for together.
+    // All batches before the latest one are waited for together.
     let mut reader = append::Lists::new(&store).unwrap().open_reader(0, append::ReadStart::At(4)).unwrap();
     [100, 102, 255, 256].into_iter().for_each(|sequence| put_batch(&store, 0, sequence));
     assert!(read_all(&mut reader, t1).0.is_empty());
-    // A late one is still taken.
+    // A late batch is still read.
     put_batch(&store, 0, 50);
     let (got, progress) = read_all(&mut reader, t1 + Duration::from_secs(1));
     assert_eq!(got, [50, 100, 102, 255, 256]);
     assert_eq!((progress.damaged, progress.missing), (RING - 8, 0));
-    // After the last one comes batch 1 again.
+    // After the last sequence comes batch 1 again.
     assert_eq!((reader.caught_up(), reader.torn_behind()), (Ok(true), Ok(0)));
 }
 proptest::proptest! {

@@ -1,4 +1,4 @@
-//! Reads and writes memory that somebody else writes.
+//! Reads and writes memory that others write at the same time.
 //!
 //! Every access is an atomic load (acquire) or store (release) of 1, 2, 4 or 8 aligned bytes, so a
 //! race gives old or new units and never undefined behaviour, and the units of one call are read
@@ -101,7 +101,7 @@ impl Region {
         Ok(())
     }
 
-    /// Copies each of these in at its offset, as [`Region::write`] would, and returns how many. Skips those that lie
+    /// Copies each write in at its offset, as [`Region::write`] would, and returns how many. Skips those that lie
     /// partly outside; writes nothing to a region opened for reading.
     #[inline(always)] // for the iterator
     pub fn write_each<'d>(&self, writes: impl Iterator<Item = (u64, &'d [u8])>) -> usize {

@@ -1,6 +1,6 @@
-//! Collapses base pages of a region in use into huge ones.
+//! Collapses base pages of a region in use into huge pages.
 //!
-//! Files on a tmpfs lie in base pages unless the machine is set up otherwise, and nothing joins them later.
+//! Files on a tmpfs lie in base pages unless the machine is set up otherwise, and nothing joins these later.
 //! `MADV_COLLAPSE` does, without privileges, for any process that has the memory mapped.
 
 use std::io;
@@ -31,11 +31,11 @@ impl Region {
             && !self.collapsed.load(Ordering::Relaxed)
     }
 
-    /// Asks the kernel to join the base pages of this region to huge ones, one huge page after another, until `stop`
-    /// says so. Contents stay, as do concurrent reads and writes. It rests as long as it works, so it takes at most
-    /// half a processor. [`Region::look_up_pages_again`] then reports the result.
+    /// Asks the kernel to join the base pages of this region into huge ones, one huge page after another, until
+    /// `stop` returns true. The contents stay, and concurrent reads and writes go on. It rests as long as it works,
+    /// so it uses at most half a processor. [`Region::look_up_pages_again`] then reports the result.
     ///
-    /// All pages of a region exist from the start, so this takes no memory but one huge page at a time.
+    /// All pages of a region exist from the start, so this needs extra memory for only one huge page at a time.
     ///
     /// # Errors
     /// The kernel cannot do it for this memory (`EINVAL`, `ENOSYS`), had no memory for some of the huge pages, or a
@@ -59,7 +59,7 @@ impl Region {
                 Ok(()) => (joined, without_memory) = (joined + 1, 0),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN) => {}
-                    // An error of one page among others says nothing about the kernel.
+                    // An error on one page among others says nothing about the kernel.
                     Some(Errno::INVAL) if joined > 0 => {}
                     Some(Errno::NOMEM | Errno::BUSY) => {
                         refused = Err(error);

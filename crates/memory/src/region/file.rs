@@ -17,9 +17,9 @@ use dta_files::own_file;
 /// `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// How long a collector that has just stopped may take until its last call releases its memory.
+/// How long a collector that has just stopped may take until its last call releases the memory.
 const LETTING_GO: Duration = Duration::from_secs(2);
-/// How often a locked file is retried meanwhile.
+/// How often a locked file is retried within that time.
 const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn open_or_create(
@@ -57,15 +57,15 @@ pub(super) fn open_or_create(
         if file.metadata().map_err(fail("read its size"))?.len() > 0 {
             warn_of_blank(path);
         }
-        // Ask before filling it: a tmpfs shares the machine's memory, and pages are made below until one fails. A
-        // file system without a limit reports 0 blocks.
+        // Check before filling the file: a tmpfs shares the machine's memory, and pages are made below until one
+        // fails. A file system without a limit reports 0 blocks.
         let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
         if free.is_some_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) < total as u64) {
             let _ = std::fs::remove_file(path);
             let source = Errno::NOSPC.into();
             return Err(RegionError::Space { path: path.to_owned(), len: total as u64, source });
         }
-        // Truncated first: leftovers of an interrupted creation must not show through.
+        // Truncated first, so that leftovers of an interrupted creation do not show through.
         file.set_len(0).and_then(|()| file.set_len(total as u64)).map_err(fail("set its size"))?;
     }
     let mapping =
@@ -107,7 +107,7 @@ pub(super) fn successor(
 ) -> Result<Region, RegionError> {
     let new = path.with_extension("region-new");
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
-    // Left by an earlier collector that stopped before it was put in place.
+    // A leftover of an earlier collector that stopped before it put the file in place.
     match std::fs::remove_file(&new) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             return Err(fail("create a replacement next to it")(e));
@@ -125,7 +125,7 @@ pub(super) fn replace_region_file(
     let Some(backing) = backing else { return Ok(()) };
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     if let Some(former) = former {
-        // A second name first, so that the path always leads to a whole region.
+        // Adds the second name first, so that the path always leads to a whole region.
         std::fs::hard_link(path, former).map_err(fail("keep it under another name"))?;
     }
     std::fs::rename(&backing.path, path).map_err(fail("replace it"))?;
@@ -133,7 +133,7 @@ pub(super) fn replace_region_file(
     Ok(())
 }
 
-/// Whether `path` leads to a different file than `number`; a path that leads nowhere does not. It is an error if the
+/// Whether `path` leads to a different file than `than`; a path that leads nowhere does not. It is an error if the
 /// file is the same, but shorter than `wants` bytes.
 pub(super) fn is_another(path: &Path, than: (u64, u64), wants: u64) -> Result<bool, RegionError> {
     match std::fs::metadata(path) {
@@ -184,7 +184,7 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
     let total = whole_pages(len, huge_file).ok_or(RegionError::Length { len: len as u64 })?;
     let has = file.metadata().map_err(fail("read its size"))?.len();
     if (1..total as u64).contains(&has) {
-        // It was made at its full length in one step: a shorter file has been cut, and what is missing is not zeros.
+        // Created at full length in one step: a shorter file has been cut, and what is missing was not zeros.
         let mismatch = Mismatch::Truncated { has, wants: total as u64 };
         return Err(RegionError::Mismatch { path: path.to_owned(), mismatch });
     }
@@ -204,13 +204,13 @@ pub(super) fn open_plain(path: &Path, len: usize) -> Result<Region, RegionError>
 }
 
 /// Opens or creates a file, and locks it, retrying for [`LETTING_GO`]. An existing empty file is logged: its creator
-/// sets its size while it holds the lock, or removes the file again.
+/// sets its size while holding the lock, or removes the file again.
 fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let until = Instant::now() + LETTING_GO;
     let mut is_ours = false;
     loop {
-        // Only the owner may read what a network reported.
+        // Only the owner may read what the network reported.
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let file = match own_file::open(path, options.clone().create_new(true)) {
@@ -240,7 +240,7 @@ fn open_locked(path: &Path) -> Result<Lock, RegionError> {
     }
 }
 
-/// Logs that a file that has a length but no header is created again.
+/// Logs that a file with a length but no header is created again.
 pub(super) fn warn_of_blank(path: &Path) {
     tracing::warn!(
         path = %path.display(),
@@ -249,7 +249,7 @@ pub(super) fn warn_of_blank(path: &Path) {
     );
 }
 
-/// The header of an existing file whose length fits it; `None` for a new one.
+/// The header of an existing file, whose length must fit it; `None` for a new file.
 fn read_header(file: &File, path: &Path) -> Result<Option<ParsedHeader>, RegionError> {
     let fail = |action| move |source| RegionError::File { path: path.to_owned(), action, source };
     let mismatch = |mismatch| RegionError::Mismatch { path: path.to_owned(), mismatch };
@@ -259,7 +259,7 @@ fn read_header(file: &File, path: &Path) -> Result<Option<ParsedHeader>, RegionE
     }
     let mut bytes = [0; HEADER_LEN];
     if has < HEADER_LEN as u64 {
-        // Too short for a header; for another kind of file, say that rather than how short it is.
+        // Too short for a header; for another kind of file, report that rather than how short it is.
         let mut file = file;
         let begun = file.read(&mut bytes).map_err(fail("read it"))?;
         let is_ours = bytes[..begun.min(7)] == b"DTAREGN"[..begun.min(7)];
@@ -278,7 +278,7 @@ fn read_header(file: &File, path: &Path) -> Result<Option<ParsedHeader>, RegionE
     Ok(Some(found))
 }
 
-/// Where the data begins: after a whole huge page if huge pages can hold the data, else after the header.
+/// Where the data begins: after a whole huge page if the data can lie in huge pages, else after the header.
 fn data_offset_for(len: u64, huge_file: bool) -> u64 {
     if huge_file || len >= HUGE as u64 { HUGE as u64 } else { HEADER_LEN as u64 }
 }

@@ -36,7 +36,7 @@ const BODY: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionHeader {
     pub spec: StoreSpec,
-    /// The store's generation: rises whenever its memory is replaced.
+    /// The store's generation, which increases whenever its memory is replaced.
     pub generation: u64,
     pub iova: u64,
     /// When the file was created, in seconds since 1970.
@@ -60,7 +60,7 @@ impl RegionHeader {
 /// Why a file is not the expected region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// Shorter than its header says, or than a header.
+    /// Shorter than its header says, or than a header is.
     #[error("is cut off: {has} bytes, but it should have {wants}; remove it to start empty")]
     Truncated {
         /// Its length in bytes.
@@ -68,7 +68,7 @@ pub enum Mismatch {
         /// The length that it should have.
         wants: u64,
     },
-    /// Does not begin like a region file.
+    /// Does not begin as a region file does.
     #[error("is not a region file (no magic \"DTAREGN\"); choose another name, or remove it")]
     NotARegion,
     /// Another version of the header.
@@ -132,7 +132,7 @@ fn header_checksum(bytes: &[u8], body: &[u8]) -> u32 {
     crc::crc32(&[&bytes[8..CHECKSUM], body].concat())
 }
 
-/// Reads a header. `None` if there never was one (no magic, all zeros): creation was interrupted.
+/// Reads a header. `None` if there never was one (no magic, all zeros), because creation was interrupted.
 pub(super) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<Option<ParsedHeader>, Mismatch> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));

@@ -1,10 +1,10 @@
-//! An error message when memory of a mapped file is gone.
+//! The error message when the memory of a mapped file is lost.
 //!
-//! Anyone who may write a file can truncate it while it is mapped, and a file system can run out of room for a page
-//! that was never made. Touching such a page raises SIGBUS, whatever was checked a moment before. The process cannot
-//! go on, as bytes that a NIC wrote are lost; but it names the file and exits with a failure status.
+//! Anyone who may write a file can truncate it while it is mapped, and a file system can run out of room for a page that was
+//! never allocated. Touching such a page raises SIGBUS, whatever was checked a moment before. The process cannot go on,
+//! because bytes that a NIC wrote are lost; but it names the file and exits with a failure status.
 //!
-//! The kernel's own list of mappings has the file's name: nothing has to be recorded beforehand.
+//! The name comes from the kernel's own list of mappings: nothing has to be recorded beforehand.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -18,15 +18,15 @@ const FAILED: c_int = 1;
 
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on, a process that dies because memory of a file is gone names the file on standard error and exits with
-/// status 1. Other bus errors go where they went before.
+/// From now on, a process that dies because the memory of a file is lost names the file on standard error and exits with
+/// status 1. Other bus errors are handled as before.
 pub fn name_lost_files() {
     BEFORE.get_or_init(|| {
-        // SAFETY: a `sigaction` of zeros is one: no handler, no flags, an empty mask.
+        // SAFETY: a `sigaction` of all zeros is valid: no handler, no flags, an empty mask.
         let (mut own, mut before): (libc::sigaction, libc::sigaction) =
             unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
         own.sa_sigaction = on_bus_error as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
-        // On the stack that the standard library gives each thread for its own handler, if any.
+        // On the stack, if any, that the standard library gives each thread for its own handler.
         own.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: both are valid for the call. The handler does only what a handler may (signal-safety(7)).
         unsafe { libc::sigaction(libc::SIGBUS, &own, &mut before) };
@@ -100,7 +100,7 @@ fn find_mapped_path(address: usize, path: &mut [u8], mut read: impl FnMut(&mut [
                     let digit = char::from(digit).to_digit(16).unwrap_or(0) as usize;
                     number = number.wrapping_shl(4) | digit;
                 }
-                // No column before the path has a slash.
+                // No column before the path contains a slash.
                 byte if is_here && (len > 0 || byte == b'/') && len < path.len() => {
                     path[len] = if byte.is_ascii_control() { b'?' } else { byte };
                     len += 1;

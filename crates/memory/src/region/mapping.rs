@@ -1,9 +1,9 @@
 //! Gets memory from the kernel.
 //!
 //! Nothing here replaces an existing mapping (`MAP_FIXED`). Such a call unmaps the old memory first, so when it then
-//! fails it leaves a hole, and another thread's next mapping may land in it: a hole must not be unmapped, and nobody
-//! can tell it from what is still ours. So each call either takes free addresses, or changes the protection of memory
-//! that stays in place; a failure leaves everything as it was.
+//! fails it leaves a hole, and another thread's next mapping may land in it: the hole must not be unmapped, and
+//! nobody can tell it from what is still ours. So each call either takes free addresses, or changes the protection of
+//! memory that stays in place; a failure leaves everything as it was.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -23,9 +23,8 @@ const PLACES: usize = 16;
 
 /// A mapping of our own; unmapped when dropped.
 pub(super) struct MemoryMapping {
-    /// First byte.
     start: *mut u8,
-    /// What is unmapped on drop, all of it ours; it contains `start`.
+    /// The range to unmap on drop, all of it ours; it contains `start`.
     whole: *mut u8,
     whole_len: usize,
     pages: Pages,
@@ -51,7 +50,7 @@ impl MemoryMapping {
         Ok(mapping)
     }
 
-    /// Zeroed private memory, whose pages exist once they are touched.
+    /// Zeroed private memory whose pages are allocated only when touched.
     pub(super) fn new_sparse(len: usize) -> Result<MemoryMapping, Errno> {
         let mapping = MemoryMapping::no_access(len)?;
         // The kernel commits the memory here, or refuses and leaves the reservation as it is.
@@ -90,11 +89,11 @@ impl MemoryMapping {
         self.start
     }
 
-    /// Joins the base pages at `offset` bytes into the mapping to one huge page, if the address there is aligned to
+    /// Joins the base pages at `offset` bytes into the mapping into one huge page, if the address there is aligned to
     /// one. Concurrent readers and writers wait, and find everything as it was.
     ///
     /// # Errors
-    /// As madvise(2) says of `MADV_COLLAPSE` (Linux 6.1): the pages stay as they were.
+    /// Those of madvise(2) for `MADV_COLLAPSE` (Linux 6.1): the pages stay as they were.
     pub(super) fn collapse_page_at(&self, offset: usize) -> io::Result<()> {
         debug_assert!(self.start.addr() + offset + HUGE <= self.whole.addr() + self.whole_len);
         // SAFETY: `HUGE` bytes from there lie in our own mapping. The advice changes how they are
@@ -104,7 +103,7 @@ impl MemoryMapping {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The requested kind of pages: whether base pages become huge ones is up to the kernel.
+    /// The kind of pages requested: whether base pages become huge is up to the kernel.
     pub(super) fn page_kind(&self) -> Pages {
         self.pages
     }

@@ -1,18 +1,17 @@
 //! Memory that a NIC writes while we read it.
 //!
 //! A [`Region`] is one store's memory: anonymous, or backed by a named shared-memory file with a self-describing
-//! header so that a restarted collector or another process finds it again. It lies in huge pages if the machine has
+//! header, so that a restarted collector or another process finds it again. It lies in huge pages if the machine has
 //! some; [`Region::page_kind`] says what it got.
 //!
 //! A NIC writes this memory at any time, so there is no way to get a `&[T]` into it: every access is atomic, at most
-//! 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md`
-//! gives the reasons.
+//! 8 bytes wide, and bounds-checked. `docs/decisions/region-memory.md` gives the reasons.
 //!
 //! - [`header`]: the header of a region file.
 //! - `mapping`: getting memory from the kernel (unsafe).
 //! - `access`: reading and writing it (unsafe).
 //! - `pages`: what kind of pages the kernel gave.
-//! - `collapse`: joining base pages to huge ones, later.
+//! - `collapse`: joining base pages into huge ones, later.
 //! - `file`: creating, opening and locking region files.
 //! - `last_word`: the error message when a file was truncated while in use (unsafe).
 
@@ -36,7 +35,7 @@ pub use last_word::name_lost_files;
 use dta_files::lock::Lock;
 use mapping::{HUGE, MemoryMapping};
 
-/// Huge pages of the pool that a region of `len` bytes takes in anonymous memory: all of it, or none of it.
+/// Huge pages that a region of `len` bytes takes from the pool in anonymous memory: for all of it, or none.
 pub fn pool_pages(len: u64) -> u64 {
     if len.is_multiple_of(HUGE as u64) { len / HUGE as u64 } else { 0 }
 }
@@ -52,7 +51,7 @@ pub struct Region {
     writable: bool,
     iova: u64,
     backing: Option<Backing>,
-    /// Whether base pages are to be joined to huge ones.
+    /// Whether base pages should be joined into huge ones.
     huge_pages: bool,
     collapsed: AtomicBool,
     /// Looked up on first use, and again after pages were joined.
@@ -61,12 +60,12 @@ pub struct Region {
 
 struct Backing {
     path: PathBuf,
-    /// A store's header; other files have formats of their own.
+    /// The header, if the file is a store's; other files have formats of their own.
     header: Option<RegionHeader>,
     found: bool,
-    /// Device and inode of the file, which tell it from another file at the same path.
+    /// Device and inode of the file, to tell it from another file at the same path.
     inode: (u64, u64),
-    /// Held as long as the region lives; a reader has none.
+    /// Held as long as the region lives; a reader holds none.
     _lock: Option<Lock>,
 }
 
@@ -75,7 +74,7 @@ struct Backing {
 pub enum Pages {
     /// Reserved huge pages (hugetlbfs or `MAP_HUGETLB`) of this many bytes each.
     Hugetlb(usize),
-    /// Base pages, of which the kernel has joined some to huge pages of 2 MiB.
+    /// Base pages, some of which the kernel has joined into huge pages of 2 MiB.
     Transparent {
         huge: usize,
         /// All 2 MiB pages of the region (a file's header is the first of them).
@@ -152,8 +151,8 @@ impl Region {
         Ok(Region { iova, huge_pages: options.huge_pages, ..Region::from_mapping(mapping, size) })
     }
 
-    /// Anonymous memory of `len` bytes, all zero, of which only those pages exist that are written to: for a few
-    /// elements of a store of another time.
+    /// Anonymous memory of `len` bytes, all zero, whose pages are allocated only when written: for a few elements of
+    /// a store of another time.
     pub fn new_sparse(len: u64) -> Result<Region, RegionError> {
         let size = usize::try_from(len).ok().filter(|&n| n > 0).ok_or(RegionError::Length { len })?;
         let mapping = MemoryMapping::new_sparse(size)
@@ -189,7 +188,7 @@ impl Region {
         file::open_or_create(path.as_ref(), header, options)
     }
 
-    /// A new region that is to take the place of the file `path`, made beside it with the extension `region-new`.
+    /// A new region to replace the file `path`, made beside it with the extension `region-new`.
     pub(crate) fn successor(
         path: impl AsRef<Path>,
         header: &RegionHeader,
@@ -198,8 +197,8 @@ impl Region {
         file::successor(path.as_ref(), header, options)
     }
 
-    /// Puts the file of [`Region::successor`] in the place of the file `path`: whoever opens the path finds the old
-    /// or the new one whole. The old one stays as `former`; without that, it is gone once nobody has it open.
+    /// Puts the file of [`Region::successor`] in place of the file `path`: whoever opens the path finds the old or
+    /// the new file whole. The old one stays as `former`, if given; otherwise it is gone once nobody has it open.
     pub(crate) fn replace_region_file(
         &mut self,
         path: &Path,
@@ -234,7 +233,7 @@ impl Region {
         file::open_plain(path, len)
     }
 
-    /// Logs that the region of [`Region::open_plain`] starts from nothing, if its file existed.
+    /// Logs that the region of [`Region::open_plain`] starts empty although its file existed.
     pub(crate) fn warn_of_blank(&self) {
         if let Some(backing) = self.backing.as_ref().filter(|backing| backing.found) {
             file::warn_of_blank(&backing.path);
@@ -251,7 +250,7 @@ impl Region {
         self.iova
     }
 
-    /// What kind of pages it lies in. The first call may take long in a process with much memory: see
+    /// The kind of pages that it lies in. The first call may take long in a process with much memory: see
     /// [`Region::look_up_pages`].
     pub fn page_kind(&self) -> Pages {
         Region::look_up_pages([self]);
@@ -262,12 +261,12 @@ impl Region {
         *self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds out what kind of pages many regions lie in, for [`Region::page_kind`], in the time that one takes.
+    /// Looks up the kinds of pages of many regions, for [`Region::page_kind`], in the time that one lookup takes.
     pub fn look_up_pages<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         Region::look_up_pages_again(regions.into_iter().filter(|region| region.known_pages().is_none()));
     }
 
-    /// Like [`Region::look_up_pages`], but also for regions whose pages are known: they may have been joined since.
+    /// Like [`Region::look_up_pages`], but also for regions whose pages are known: some may have been joined since.
     pub fn look_up_pages_again<'r>(regions: impl IntoIterator<Item = &'r Region>) {
         let set = |region: &Region, pages| {
             *region.pages.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages)
@@ -287,17 +286,17 @@ impl Region {
         }
     }
 
-    /// The file's header, for a region that has a file.
+    /// The file's header, if the region has a file.
     pub fn file_header(&self) -> Option<&RegionHeader> {
         self.backing.as_ref().and_then(|b| b.header.as_ref())
     }
 
-    /// The file's path, for a region that has a file.
+    /// The file's path, if the region has a file.
     pub fn file_path(&self) -> Option<&Path> {
         self.backing.as_ref().map(|b| b.path.as_path())
     }
 
-    /// Whether the file existed before (with data of an earlier run).
+    /// Whether the file already existed (with data of an earlier run).
     pub fn is_preexisting(&self) -> bool {
         self.backing.as_ref().is_some_and(|b| b.found)
     }
@@ -328,7 +327,7 @@ impl fmt::Debug for Region {
 /// restart does not change it. Regions of up to 1 TiB overlap neither between stores nor between 128 consecutive
 /// generations of a store. Aligned to `len`, a power of two.
 pub fn wire_address_for(store: u16, len: u64, generation: u64) -> u64 {
-    // Ids take the bits from 40 to 56.
+    // Ids take bits 40 to 56.
     let turn = (generation.max(1) - 1) % 128;
     let base = ((u64::from(store) + 1) << 40) | (turn << 57);
     base.next_multiple_of(len.max(1))

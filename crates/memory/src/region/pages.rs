@@ -1,11 +1,10 @@
-//! Which pages back a region, as the kernel reports them for the whole process.
+//! The pages that back a region, as the kernel reports them for the whole process.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 
-/// Bytes in transparent huge pages of each mapping that begins at one of `starts`, in their order. The kernel scans
-/// all memory of the process for this, so ask for many regions
-/// together.
+/// Bytes in transparent huge pages for each mapping that begins at one of `starts`, in the same order. The kernel
+/// scans all memory of the process for this, so ask for many regions at once.
 pub(super) fn transparent(starts: &[usize]) -> Vec<usize> {
     let mut found = vec![0; starts.len()];
     let places: HashMap<usize, usize> = starts.iter().enumerate().map(|(i, &start)| (start, i)).collect();

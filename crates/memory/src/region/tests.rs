@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn any_header_bytes_give_a_region_or_an_error(
-        // A few bytes leave most of a header right.
+        // Changing a few bytes leaves most of a header right.
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..128),
             prop::collection::vec(any::<u8>(), 1..3),
@@ -117,7 +117,7 @@ proptest! {
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&bytes, at as u64).unwrap();
         let damaged = fs::read(&path).unwrap();
-        // What is taken is the region that was made, whole, and what is refused stays as it is.
+        // A file that is accepted is the whole region as created, and one that is refused stays as it is.
         let is_whole = |region: &Region| -> Result<(), TestCaseError> {
             let mut data = vec![0; 256 * 16];
             prop_assert_eq!((region.file_header(), region.len()), (Some(&header), len));
@@ -134,7 +134,7 @@ proptest! {
         }
         match open(&path, 256) {
             Ok(region) if region.is_preexisting() => is_whole(&region)?,
-            // No magic: an interrupted creation, which holds nothing.
+            // No magic: an interrupted creation, with no data.
             Ok(region) => {
                 prop_assert!(!taken && damaged[..8] == [0; 8]);
                 prop_assert_eq!(region.load_u64(len - 8).unwrap(), 0);
@@ -189,8 +189,8 @@ fn a_second_collector_is_refused() {
     let error = open(&path, 256).unwrap_err();
     assert!(matches!(error, RegionError::Locked { .. }));
     assert!(error.to_string().contains("another collector"));
-    // One that lets go a little later is waited for: however slow the machine is, one of these waits long enough, and without
-    // waiting all would be over before.
+    // A holder that lets go a little later is waited for. However slow the machine is, one of these waits is long enough;
+    // without any waiting, all would be over before.
     let (begun, opening) = std::sync::mpsc::channel();
     let late = std::thread::spawn(move || {
         opening.recv().unwrap();
@@ -295,7 +295,7 @@ fn addresses_on_the_wire_are_aligned_and_apart() {
         }
     }
     assert!(wire_address_for(0, 1 << 38, 1) + (1 << 38) <= wire_address_for(1, 1 << 38, 1));
-    // All of 128 generations of two neighbours, and where the first of them always was.
+    // All 128 generations of two neighbours, and where the first of them always was.
     let len = 1 << 40;
     let mut all: Vec<u64> = [7, 8]
         .into_iter()
@@ -358,7 +358,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
         let errors = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");
         assert!(errors.iter().all(|t| t.contains("regular file")), "{errors:?}");
     }
-    // Readers follow links, and do not block, either.
+    // Readers also follow links, and also do not block.
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(Region::open_read_only(&fifo).unwrap_err().to_string()));
     let error = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer");

@@ -22,11 +22,11 @@ pub struct Load {
     pub capacity: u64,
     /// `used / capacity`: keys per slot for keyed stores.
     pub load: f64,
-    /// Predicted share of keys that are still there, or whose count is exact if operations add.
+    /// Predicted share of keys that are still in the store, or, for counters, whose count is exact.
     pub survival: Option<f64>,
     /// The best N at this load; none for an empty store.
     pub advised_redundancy: Option<u8>,
-    /// Batches of lists whose places later ones took, by the numbers of batches.
+    /// Batches of lists that later batches have overwritten, computed from their sequences.
     pub overwritten: Option<u64>,
 }
 
@@ -85,19 +85,19 @@ pub fn measure_load(store: &Store) -> Result<Load, AccessError> {
     })
 }
 
-/// Whether any byte of an element is not 0, by words: a store that is mostly empty is read to its end.
+/// Whether any byte of an element is not 0. Checks whole words, because mostly empty stores are read to the end.
 fn is_in_use(element: &[u8]) -> bool {
     let (words, rest) = element.as_chunks::<8>();
     words.iter().any(|word| u64::from_ne_bytes(*word) != 0) || rest.iter().any(|byte| *byte != 0)
 }
 
-/// How often the rings of lists have turned over.
+/// Counts the batches of lists that were overwritten.
 struct RingTurns {
     ring: u64,
-    /// The list that is being read, and its latest batch.
+    /// The list being read, and its latest batch.
     list: u64,
     newest: u64,
-    /// Of the lists before.
+    /// Batches overwritten in the lists before.
     overwritten: u64,
 }
 
@@ -108,8 +108,8 @@ impl RingTurns {
         Some(RingTurns { ring, list: 0, newest: 0, overwritten: 0 })
     }
 
-    /// Elements come in order. The check of a batch would cost more than all else here: a number that belongs in its
-    /// place is taken for granted.
+    /// Elements come in order. Checking each batch would cost more than everything else here: a sequence that
+    /// belongs in its place is trusted.
     fn add_batch(&mut self, element: u64, batch: &[u8]) {
         let (list, place) = (element / self.ring, element % self.ring);
         if list != self.list {

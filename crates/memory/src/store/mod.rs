@@ -1,8 +1,7 @@
 //! Stores: regions with a meaning. [`load`] measures how full one is; [`reader`](crate::reader) answers from them.
 //!
-//! A store's memory can be replaced while it is in use ([`ServedStores::replace_memory`]). [`ServedStores`] returns the current memory,
-//! which its holder may use for as long as it wants: memory is freed when nobody, including the NIC, holds it any
-//! more.
+//! A store's memory can be replaced while it is in use ([`ServedStores::replace_memory`]). [`ServedStores`] returns the current
+//! memory, which its holder may use for as long as it wants: memory is freed once nobody, including the NIC, holds it.
 
 pub mod load;
 
@@ -44,7 +43,7 @@ impl FromStr for MemoryBacking {
 pub struct Store {
     pub spec: StoreSpec,
     pub region: Arc<Region>,
-    /// Rises whenever the store's memory is replaced; every answer carries it.
+    /// Increases whenever the store's memory is replaced; every answer carries it.
     pub generation: u64,
 }
 
@@ -66,19 +65,19 @@ impl Store {
         Ok(Self { spec: spec.clone(), region: Arc::new(region), generation })
     }
 
-    /// A reader reached the end of this store's region.
+    /// The error that a reader went beyond this store's region.
     pub fn outside_region(&self, source: AccessError) -> MemoryError {
         MemoryError { store: self.spec.name.clone(), source }
     }
 
-    /// The same store with a few elements of another time, for which `region` has the store's length.
+    /// The same store with a few elements of another time, in a `region` of the store's length.
     pub fn of_elements(&self, region: Region, generation: u64) -> Self {
         Self { spec: self.spec.clone(), region: Arc::new(region), generation }
     }
 }
 
-/// Memory of a store's next generation, all zero, which nobody uses yet. In a directory it has a file beside the
-/// region file.
+/// Memory for a store's next generation, all zero and not yet used by anybody. In a directory, it has a file beside the region
+/// file.
 #[derive(Debug)]
 pub struct Successor {
     header: RegionHeader,
@@ -115,18 +114,18 @@ pub fn former_path(directory: &Path, store: &str, generation: u64) -> PathBuf {
     directory.join(format!("{store}.region-{generation}"))
 }
 
-/// All stores of a collector, in the order of its configuration; those that were added later are last.
+/// All stores of a collector, in the order of its configuration, followed by those added later.
 #[derive(Debug)]
 pub struct ServedStores {
-    /// Each with its current memory. Locked only to copy or replace the pointer.
+    /// Each store with its current memory. Locked only to copy or replace the pointer.
     now: RwLock<Arc<[Arc<Store>]>>,
     memory: MemoryBacking,
     options: RegionOptions,
-    /// Held while memory is created, so that changes follow one another.
+    /// Held while memory is created, so that changes happen one after another.
     changing: Mutex<()>,
 }
 
-/// Why a store's memory was not replaced. It keeps its memory.
+/// Why a store's memory was not replaced. The store keeps its memory.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     #[error(transparent)]
@@ -170,22 +169,22 @@ impl ServedStores {
     ) -> Result<Self, RegionError> {
         let stores: Vec<Store> =
             specs.iter().map(|spec| Store::open(spec, memory, options)).collect::<Result<_, _>>()?;
-        // At the same time, or each would take the time of all before it.
+        // All at once; one by one, each would take the time of all before it.
         Region::look_up_pages(stores.iter().map(|store| &*store.region));
         Ok(Self { memory: memory.clone(), options, ..stores.into_iter().collect() })
     }
 
-    /// All of them with their current memory, in the order of the configuration.
+    /// All stores with their current memory, in the order of the configuration.
     pub fn current_stores(&self) -> Arc<[Arc<Store>]> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The caller holds `changing`.
+    /// Requires that the caller holds `changing`.
     fn set(&self, stores: impl Iterator<Item = Arc<Store>>) {
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = stores.collect();
     }
 
-    /// Puts `store` in the place of the one with its id. The caller holds `changing`.
+    /// Puts `store` in place of the one with its id. Requires that the caller holds `changing`.
     fn swap_store(&self, store: &Arc<Store>) {
         let same = |old: &Arc<Store>| old.spec.id == store.spec.id;
         self.set(self.current_stores().iter().map(|old| Arc::clone(if same(old) { store } else { old })));
@@ -194,7 +193,7 @@ impl ServedStores {
     /// Opens or creates further stores: either all of them are added, or none.
     ///
     /// # Errors
-    /// No memory for one of them. What was created for the others is removed.
+    /// There is no memory for one of them. What was created for the others is removed.
     pub fn add(&self, specs: &[StoreSpec]) -> Result<(), RegionError> {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stores: Vec<Store> = Vec::new();
@@ -212,8 +211,7 @@ impl ServedStores {
         Ok(())
     }
 
-    /// Removes the region file of a store that was created but is not needed after all. One that existed before
-    /// stays.
+    /// Removes the region file of a store that was created but is not needed after all. A file that existed before stays.
     fn take_back(&self, store: &Store) {
         if let (MemoryBacking::Directory(dir), false) = (&self.memory, store.region.is_preexisting())
             && let Err(error) = std::fs::remove_file(region_path(dir, &store.spec.name))
@@ -222,8 +220,8 @@ impl ServedStores {
         }
     }
 
-    /// Makes the memory that [`ServedStores::replace_memory`] gives to a store: of the same layout, all zero, at another address
-    /// on the wire.
+    /// Makes memory to give to a store with [`ServedStores::replace_memory`]: of the same layout, all zero, at another address on
+    /// the wire.
     ///
     /// # Errors
     /// There is no such store, or no memory for it.
@@ -239,9 +237,9 @@ impl ServedStores {
         Ok(Successor { header, region })
     }
 
-    /// Gives a store its successor's memory: whoever asks from now on gets that. Translators go on writing to the
-    /// former memory until they renew their sessions. In a directory, the former memory's file stays under the name
-    /// [`former_path`] if `keep` says so, and is otherwise gone once nobody has it open.
+    /// Gives a store its successor's memory, for all calls of [`ServedStores::get`] from now on. Translators go on writing to the
+    /// former memory until they renew their sessions. In a directory, the former memory's file is kept under the name
+    /// [`former_path`] if `keep` is set; otherwise it is gone once nobody has it open.
     ///
     /// # Errors
     /// There is no such store, or its file cannot be replaced.
@@ -262,8 +260,7 @@ impl ServedStores {
         &self.memory
     }
 
-    /// Looks whether another file has taken the place of a region file, and goes on with that one. For readers beside
-    /// a collector.
+    /// Checks whether another file has replaced a region file, and continues with that one. For readers beside a collector.
     pub fn follow_files(&self) -> Result<(), RegionError> {
         for store in self.current_stores().iter() {
             if let Some(region) = store.region.open_replacement()?
@@ -290,8 +287,8 @@ impl ServedStores {
         })
     }
 
-    /// The store of a name (or id) and primitive; without one, the only one
-    /// of that primitive, where those for INT do not count ([`telemetry::is_telemetry_store`]).
+    /// The store with this name (or id) and primitive; without a name, the only one of that primitive, not counting INT stores
+    /// ([`telemetry::is_telemetry_store`]).
     pub fn of_primitive(&self, name: &str, wanted: Primitive) -> Result<Arc<Store>, StoreError> {
         let stores = self.current_stores();
         let candidates = || stores.iter().filter(|s| s.spec.kind.primitive() == wanted);
@@ -318,7 +315,7 @@ fn join_names(names: impl Iterator<Item = String>) -> String {
     if names.is_empty() { "none".into() } else { names }
 }
 
-/// What [`ServedStores::successor`] makes for them is anonymous.
+/// Their successors ([`ServedStores::successor`]) are anonymous memory.
 impl FromIterator<Store> for ServedStores {
     fn from_iter<T: IntoIterator<Item = Store>>(stores: T) -> Self {
         Self {

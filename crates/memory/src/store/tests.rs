@@ -17,7 +17,7 @@ pub(crate) fn key(i: u32) -> Key {
     Key(bytes)
 }
 
-/// Writes `value` to those of the key's copies that `which` names.
+/// Writes `value` to those of the key's copies that `which` selects.
 pub(crate) fn write(store: &Store, key: &Key, value: &[u8], which: impl Fn(usize) -> bool) {
     let StoreKind::KeyWrite { slots, redundancy, keys, .. } = store.spec.kind else {
         panic!("not key-write")
@@ -52,7 +52,7 @@ pub(crate) fn put_batch(store: &Store, list: u32, sequence: u32) {
 
 #[test]
 fn load_is_estimated_from_a_sample() {
-    // 64 MiB, of which 4 are read.
+    // 64 MiB, of which 4 MiB are read.
     let store =
         store(StoreKind::KeyWrite { slots: 1 << 22, value_len: 12, redundancy: 2, keys: Default::default() });
     assert_eq!(load::measure_load(&store).unwrap().used, 0);
@@ -195,7 +195,7 @@ fn open_many(count: u16) -> std::time::Duration {
     let begin = clock();
     let stores = ServedStores::open(&specs, &MemoryBacking::Anonymous, RegionOptions::default()).unwrap();
     for store in stores.current_stores().iter() {
-        // As a start does, for its log.
+        // As when starting, for the log.
         assert!(!store.region.page_kind().to_string().is_empty());
     }
     let end = clock();
@@ -209,6 +209,6 @@ fn many_stores_open_in_a_time_that_grows_as_their_number() {
     open_many(50);
     let least = |count| (0..3).map(|_| open_many(count)).min().unwrap();
     let (few, many) = (least(100), least(1600));
-    // Sixteen times as many; it was more than a hundred times as long.
+    // Sixteen times as many stores; this once took more than a hundred times as long.
     assert!(many < few * 48, "{few:?} for 100, {many:?} for 1600");
 }

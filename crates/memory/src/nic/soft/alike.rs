@@ -1,5 +1,5 @@
-//! Neighbouring packets are mostly WRITEs of one length to one region on one queue pair. They differ in few bytes, and
-//! what the others decide is the same again.
+//! Recognises packets like the one before. Neighbouring packets are mostly WRITEs of one length to one region on one queue
+//! pair: they differ in few bytes, and the verdict on the others stays the same.
 
 use dta_proto::wire::datagram;
 use dta_proto::wire::roce::{BTH_LEN, RETH_LEN};
@@ -7,8 +7,8 @@ use dta_proto::wire::roce::{BTH_LEN, RETH_LEN};
 /// From the IPv4 header to the end of the RETH.
 const LEN: usize = datagram::HEADER_LEN + BTH_LEN + RETH_LEN;
 
-/// Which bytes of a packet decide what becomes of it, besides its iCRC and the address in its RETH: all but those that the
-/// iCRC takes as ones, the IPv4 id, the PSN and that address. The UDP checksum is among them.
+/// The bytes of a packet that decide its fate, besides its iCRC and the address in its RETH: all except those that the iCRC
+/// takes as ones, the IPv4 id, the PSN and that address. The UDP checksum is among them.
 const DECIDES: [u64; LEN / 8] = {
     let mut words = [[0xff; 8]; LEN / 8];
     let others = [1, 4, 5, 8, 10, 11, 32, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47];
@@ -26,7 +26,7 @@ const DECIDES: [u64; LEN / 8] = {
     masks
 };
 
-/// What decides about a packet.
+/// The deciding bytes of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Alike {
     words: [u64; LEN / 8],
@@ -34,7 +34,7 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// Of a packet that has a RETH; `None` if it is too short for one.
+    /// Those of a packet with a RETH; `None` if the packet is too short for one.
     pub(super) fn from_packet(packet: &[u8]) -> Option<Alike> {
         let (words, []) = packet.first_chunk::<LEN>()?.as_chunks() else { return None };
         let mut decides = DECIDES;
@@ -42,8 +42,8 @@ impl Alike {
         Some(Alike { words: decides, len: packet.len() })
     }
 
-    /// Whether another packet is alike, so that all that holds for the first but its iCRC and the range of its address holds
-    /// for this one, too.
+    /// Whether another packet is alike: everything that holds for the first one holds for it too, except the iCRC and the
+    /// range of the address.
     #[inline(always)]
     pub(super) fn matches_packet(&self, packet: &[u8]) -> bool {
         let Some((words, [])) = packet.first_chunk::<LEN>().map(|headers| headers.as_chunks()) else {

@@ -12,13 +12,13 @@ pub(super) const OVERHEAD: usize = ipv6::HEADER_LEN + udp::HEADER_LEN + BTH_LEN 
 /// Where an answer goes, and which request it answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReturnPath {
-    /// The address that the request was sent to, and the peer's.
+    /// The address that the request was sent to, and the peer's address.
     pub(super) addresses: AddressPair,
-    /// The port that it was sent to, and the peer's.
+    /// The port that the request was sent to, and the peer's port.
     pub(super) ports: (u16, u16),
     /// The peer's queue pair.
     pub(super) peer_qpn: u32,
-    /// Whether the peer takes answers in runs.
+    /// Whether the peer accepts answers in runs.
     pub(super) runs: bool,
     /// Destination, source and EtherType, if the request came with them.
     pub(super) ethernet: Option<[u8; 14]>,
@@ -48,7 +48,7 @@ pub(super) fn push(
     let udp_payload = covered + ICRC_LEN - head;
     datagram::write_header(&path.addresses, path.ports, udp_payload, 0, 64, &mut slot[..head]);
     let mut bth = Bth::new(opcode, path.peer_qpn, psn, false);
-    // As the kernel's responder does.
+    // Like the kernel's responder.
     bth.migreq = false;
     bth.pad = pad as u8;
     let mut headers = [0; BTH_LEN + AETH_LEN + 8];

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Entries carry their names, so a program with other counters continues those that it knows and keeps the rest. The
-//! counting process holds the file locked and mapped, and stores after each batch; others read the file.
+//! counting process holds the file locked and mapped, and stores its counts after each batch; others read the file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -52,12 +52,12 @@ pub enum CounterFileError {
     #[error("{}: no room for counter `{name}`", path.display())]
     Full {
         path: PathBuf,
-        /// The first one that did not fit.
+        /// The first counter that did not fit.
         name: String,
     },
 }
 
-/// The counters of one device, in a file or in plain memory. One process counts, any thread reads.
+/// The counters of one device, in a file or in plain memory. One process counts; any thread may read.
 #[derive(Debug)]
 pub struct CounterFile {
     region: Region,
@@ -65,12 +65,12 @@ pub struct CounterFile {
 }
 
 impl CounterFile {
-    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each); existing numbers
+    /// Opens or creates the file of `device` with the counters `names` (at most 47 bytes each). Existing numbers
     /// under these names are continued, others kept. Without a path, the counters live in memory and begin at 0.
     ///
     /// # Errors
-    /// The file is another program's, another version's or of another byte order; another process counts in it; or it
-    /// cannot be opened.
+    /// The file is another program's, or of another version or byte order; another process counts in it; or it cannot
+    /// be opened.
     pub fn open(path: Option<&Path>, device: &str, names: &[&str]) -> Result<CounterFile, CounterFileError> {
         let Some(path) = path else {
             let options = RegionOptions { huge_pages: false };
@@ -97,8 +97,8 @@ impl CounterFile {
         }
         let known: BTreeMap<_, _> = old.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         if old.iter().map(|(n, _)| n).ne(&all) {
-            // Another set of counters: rewritten. The magic goes last, so an interruption may lose numbers but never
-            // leaves a wrong file.
+            // Another set of counters: the file is rewritten. The magic goes last, so an interruption may lose
+            // numbers but never leaves a wrong file.
             region.write(0, &[0; 8]).map_err(unreadable)?;
             let mut fresh = vec![0; FILE_LEN];
             fresh[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -168,7 +168,6 @@ pub struct CounterWatch {
 }
 
 impl CounterWatch {
-    /// Its current number.
     pub fn load(&self) -> std::io::Result<u64> {
         let mut number = [0; 8];
         self.file.read_exact_at(&mut number, self.at)?;

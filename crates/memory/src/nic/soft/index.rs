@@ -1,4 +1,4 @@
-//! Maps random numbers to places in a table: how rkeys and queue pairs are found.
+//! Maps random numbers to places in a table, to find rkeys and queue pairs.
 //!
 //! Open addressing with linear probing, at most a quarter full. The responder draws the numbers at random, so their
 //! low bits serve as the hash, and no outsider can choose numbers that collide: looking up an unknown number takes
@@ -15,7 +15,7 @@ struct IndexSlot {
 const FREE_SLOT: IndexSlot = IndexSlot { number: 0, place: FREE };
 
 pub(super) struct NumberIndex {
-    /// Their count is a power of two, so a number's low bits are where to look first.
+    /// Their count is a power of two, so the low bits of a number say where to look first.
     slots: Vec<IndexSlot>,
     used: usize,
 }
@@ -44,7 +44,7 @@ impl NumberIndex {
         }
     }
 
-    /// Inserts a number that is not there yet; `place` is below 2^32 - 1.
+    /// Inserts a number that is not in the index yet; `place` is below 2^32 - 1.
     pub(super) fn insert(&mut self, number: u32, place: usize) {
         if (self.used + 1) * 4 > self.slots.len() {
             let larger = vec![FREE_SLOT; self.slots.len() * 2];
@@ -58,7 +58,7 @@ impl NumberIndex {
     /// Removes a number; returns its place, if it was there.
     pub(super) fn remove(&mut self, number: u32) -> Option<usize> {
         let place = self.find_place(number)?;
-        // Rebuilt without it: later entries may have to move up, and this is not urgent.
+        // Rebuilds the table without it, because later entries may have to move up. This is not urgent.
         let free = vec![FREE_SLOT; self.slots.len()];
         let old = std::mem::replace(&mut self.slots, free);
         let others = old.into_iter().filter(|slot| slot.place != FREE && slot.number != number);

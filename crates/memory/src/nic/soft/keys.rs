@@ -44,7 +44,7 @@ impl Keys {
         mut random: impl FnMut() -> Result<u32, NicError>,
     ) -> Result<Option<Registration>, NicError> {
         let Some(place) = free_place(&mut self.entries, MAX_REGISTRATIONS) else { return Ok(None) };
-        // Elsewhere 0 stands for "no rkey yet".
+        // Elsewhere, 0 means "no rkey yet".
         let is_free = |rkey: u32| rkey != 0 && self.index.find_place(rkey).is_none();
         let rkey = match given {
             Some(rkey) if is_free(rkey) => rkey,
@@ -90,7 +90,7 @@ impl Keys {
     }
 }
 
-/// A free place in `table`; `None` if it has `most`, all in use.
+/// A free place in `table`; `None` if all `most` places are in use.
 pub(super) fn free_place<T>(table: &mut Vec<Option<T>>, most: usize) -> Option<usize> {
     let place = table.iter().position(Option::is_none).unwrap_or(table.len());
     if place == table.len() {

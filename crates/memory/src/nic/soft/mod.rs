@@ -4,8 +4,8 @@
 //! - [`nic`]: the collector's [`crate::nic::Nic`]. `thread`: its threads, each of which moves packets between
 //!   its link and its responder. `steering`: the thread of each queue pair.
 //! - [`counter`]: the counters. [`counter_file`]: the file in which they survive a kill.
-//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys`, `queue_pair`,
-//!   over `index`: the responder's lookups. `alike`: packets like the one before. `refused`: refused requests, for the log.
+//! - `execute`: the verdicts. `request`, `answer`: the bytes of both directions. `keys` and `queue_pair`, on top of
+//!   `index`: the responder's lookups. `alike`: packets like the one before. `refused`: refused requests, for the log.
 
 mod alike;
 mod answer;

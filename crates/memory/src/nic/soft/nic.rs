@@ -1,6 +1,6 @@
-//! The software NIC as the collector uses it: threads that move packets, each between its link and its responder.
+//! The software NIC as the collector uses it: threads that move packets, each between its own link and responder.
 //!
-//! A queue pair belongs to one thread for its whole life. Its number says which: the kernel's program on the sockets
+//! A queue pair belongs to one thread for its whole life. Its number tells which: the kernel's program on the sockets
 //! steers by it. All threads know all rkeys.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -38,23 +38,23 @@ pub struct SoftNicConfig {
     pub responder: ResponderConfig,
     /// File of the counters; `None` keeps them in memory.
     pub counter_file: Option<PathBuf>,
-    /// On raw frames, its Ethernet address; without one, [`SoftNic::with_wire`] takes the interface's. With one of its own,
-    /// the kernel's IP stack drops frames to it at once instead of looking for a route.
+    /// On raw frames, its Ethernet address; if `None`, [`SoftNic::with_wire`] takes the interface's. With an address of its
+    /// own, the kernel's IP stack drops frames to it at once instead of looking for a route.
     pub mac: Option<Mac>,
     pub faults: Faults,
     pub seed: u64,
-    /// Whether [`SoftNic::with_udp`] also takes frames of requesters on this host through shared memory.
+    /// Whether [`SoftNic::with_udp`] also accepts frames through shared memory, from requesters on this host.
     pub ring: bool,
-    /// Whether [`SoftNic::with_udp`] takes frames in runs, and frames whose iCRC is right for any id of a run
-    /// ([`UdpConfig::runs`]); on any other link, it does not.
+    /// Whether [`SoftNic::with_udp`] accepts frames in runs, and frames whose iCRC is right for any id of a run
+    /// ([`UdpConfig::runs`]). No other link does.
     pub runs: bool,
     /// Threads of [`SoftNic::with_udp`], 1 to [`MAX_THREADS`]; any other link has one.
     pub threads: usize,
 }
 
 impl SoftNicConfig {
-    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, runs,
-    /// one thread.
+    /// The NIC `soft` at an address: path MTU 1024, 16 responder resources, no counter file, no faults, no ring, runs, one
+    /// thread.
     pub fn new(address: impl Into<SocketAddr>) -> SoftNicConfig {
         let address = address.into();
         SoftNicConfig {
@@ -85,25 +85,25 @@ pub struct SoftNic {
     progress: Mutex<ThreadProgress>,
 }
 
-/// A thread, as control calls see it.
+/// A thread, as seen by control calls.
 struct Lane {
     part: Arc<SharedResponder>,
     thread: Option<JoinHandle<()>>,
-    /// The door for requesters on this host.
+    /// Lets requesters on this host in.
     door: Option<Door>,
 }
 
-/// A number that rises when every thread has made progress.
+/// A number that increases once every thread has made progress.
 #[derive(Default)]
 struct ThreadProgress {
-    /// The progress of each thread when it last rose.
+    /// The progress of each thread when the number last increased.
     seen: Vec<u64>,
     rises: u64,
 }
 
 impl SoftNic {
-    /// A NIC on a UDP socket, which needs no privilege. With port 0 the kernel chooses one; see
-    /// [`Nic::describe_device`]. Over IPv6 it has no rings, and neither sends nor asks for runs.
+    /// A NIC on a UDP socket, which needs no privileges. With port 0 the kernel chooses a port; see
+    /// [`Nic::describe_device`]. Over IPv6 it has no rings, and neither sends runs nor asks for them.
     ///
     /// # Errors
     /// The address cannot be bound, or the counter file cannot be used.
@@ -164,12 +164,12 @@ impl SoftNic {
         SoftNic::start_threads(config, links, false)
     }
 
-    /// A NIC on the raw frames of a network interface, by packet socket, which needs CAP_NET_RAW, or AF_XDP, which
-    /// needs CAP_BPF and CAP_NET_ADMIN, too. The link answers ARP or neighbour discovery for the NIC's address, which
-    /// the kernel should not have.
+    /// A NIC on the raw frames of a network interface, by packet socket (needs CAP_NET_RAW) or AF_XDP (needs CAP_BPF and
+    /// CAP_NET_ADMIN as well). The link answers ARP or neighbour discovery for the NIC's address, which the kernel should
+    /// not have.
     ///
     /// # Errors
-    /// There is no such interface or no privilege, or the counter file cannot be used; and as
+    /// There is no such interface, privileges are missing, or the counter file cannot be used; and those of
     /// [`dta_link::XdpLink::open`].
     pub fn with_wire(mut config: SoftNicConfig, wire: &Wire) -> Result<SoftNic, NicError> {
         let interface = &*wire.interface;
@@ -194,7 +194,7 @@ impl SoftNic {
             );
         }
         config.mac = Some(Mac(link.mac_address()));
-        // Such links show whole runs where nothing on the way cuts them.
+        // Such links deliver whole runs if nothing on the way cuts them.
         config.runs = false;
         SoftNic::start_threads(config, vec![(Box::new(link), None)], true)
     }
@@ -208,7 +208,7 @@ impl SoftNic {
         SoftNic::start_threads(config, vec![(Box::new(link), None)], false)
     }
 
-    /// A thread for each link. `batches`: whether senders on the same processor may finish their batches first, which
+    /// Starts a thread for each link. `batches` lets senders on the same processor finish their batches first, which
     /// requires a link with a long queue.
     fn start_threads(
         config: SoftNicConfig,
@@ -243,10 +243,10 @@ impl SoftNic {
         for (number, (link, door)) in links.into_iter().enumerate() {
             let config = nic.shared.config.responder.clone();
             let mut responder = Responder::new(config).with_partition(number, threads);
-            // The first one continues where an earlier process ended.
+            // The first thread continues where an earlier process ended.
             let published = if number == 0 { before.clone() } else { NicCounts::default() };
             *responder.counts_mut() = published.clone();
-            // A process that was killed had counted the batch in hand, but not its fates.
+            // A process that was killed had counted the batch in hand as received, but not its packets' fates.
             responder.counts_mut().add(Counter::DroppedKilled, published.unfinished());
             let part = Arc::new(SharedResponder::new(responder));
             let data = DataThread::new((Arc::clone(&nic.shared), Arc::clone(&part)), number, link, published);
@@ -272,15 +272,15 @@ impl SoftNic {
         }
     }
 
-    /// The part whose queue pairs have this number.
+    /// The part that this queue pair number belongs to.
     fn part_of_qpn(&self, qpn: u32) -> Result<&SharedResponder, NicError> {
         self.check_running()?;
         let lane = self.lanes.get(steering::part_for_qpn(qpn, self.lanes.len()));
         Ok(&*lane.ok_or(NicError::NoQueuePair { qpn })?.part)
     }
 
-    /// The thread for a requester's frames: one that already has a queue pair or a ring of it, as a ring leads to one
-    /// thread; else the one with the fewest queue pairs.
+    /// The thread for a requester's frames: the one that already has a queue pair or a ring of the requester, because a
+    /// ring leads to one thread; else the one with the fewest queue pairs.
     fn choose_lane(&self, requester: &Endpoint) -> Option<&Lane> {
         if let [only] = &*self.lanes {
             return Some(only);
@@ -290,7 +290,7 @@ impl SoftNic {
         let has_ring = |lane: &Lane| {
             lane.door.as_ref().zip(source_address(requester)).is_some_and(|(door, at)| door.has_ring(at))
         };
-        // In order: most of its queue pairs, its ring, fewest others.
+        // By most queue pairs of the requester, then its ring, then fewest others.
         self.lanes.iter().min_by_key(|lane| {
             let (own, all) = counts(lane);
             (std::cmp::Reverse(own), !has_ring(lane), all)
@@ -328,7 +328,7 @@ impl Nic for SoftNic {
                 Err(error) => {
                     if let Some(rkey) = rkey {
                         for lane in &self.lanes {
-                            // The threads after this one do not have it.
+                            // The threads after this one do not have the rkey.
                             let _ = lane.part.run_control_call(|responder| responder.deregister(rkey));
                         }
                     }
@@ -344,7 +344,7 @@ impl Nic for SoftNic {
         let _one_by_one = lock_ignoring_poison(&self.placing);
         let each =
             self.lanes.iter().map(|lane| lane.part.run_control_call(|responder| responder.deregister(rkey)));
-        // All of them, whatever one answers.
+        // Asks every thread, whatever one answers.
         each.fold(Ok(()), Result::and)
     }
 
@@ -385,7 +385,7 @@ impl Nic for SoftNic {
         if let Some(error) = door.take_trouble() {
             tracing::warn!(%error, "translators could not join their rings for a while: accepting a connection failed");
         }
-        // An address of this host can be bound, whatever the port.
+        // Only an address of this host can be bound, whatever the port.
         UdpSocket::bind((*requester.ip(), 0)).ok()?;
         let mut token = [0; TOKEN];
         getrandom::fill(&mut token).ok()?;

@@ -1,7 +1,7 @@
 //! Passive queue pairs: their state in the responder, and how they are found.
 //!
-//! A queue pair number is 24 random bits: one of an earlier session is not mistaken for a new one, and a writer must
-//! know it as well as an rkey.
+//! A queue pair number is 24 random bits, so that one of an earlier session is not mistaken for a new one, and a
+//! writer must know it as well as an rkey.
 
 use dta_proto::wire::AddressPair;
 use dta_proto::wire::roce::Psn;
@@ -27,17 +27,17 @@ pub(super) struct PassiveQueuePair {
     pub(super) ack_psn: Psn,
     /// Messages executed, modulo 2^24.
     pub(super) msn: u32,
-    /// Whether a sequence-error NAK was sent and the expected PSN has not come yet.
+    /// Whether a sequence-error NAK was sent and the expected PSN has not arrived yet.
     pub(super) sequence_nak_sent: bool,
     /// (UC) Whether the rest of a message is to be dropped.
     pub(super) drop_message: bool,
-    /// The WRITE whose LAST has not come yet.
+    /// The WRITE whose LAST has not arrived yet.
     pub(super) message: Option<WriteMessage>,
     /// Receives posted for WRITEs with immediate.
     pub(super) receives: u32,
-    /// The newest atomics and READs, to be answered again; one per responder resource.
+    /// The newest atomics and READs, kept to be answered again; one per responder resource.
     pub(super) resources: Vec<Option<Resource>>,
-    /// Where the next one goes.
+    /// The place of the next one.
     pub(super) next_resource: usize,
     pub(super) counts: NicCounts,
 }
@@ -54,7 +54,7 @@ pub(super) struct WriteMessage {
     pub(super) length: u32,
 }
 
-/// A kept atomic or READ.
+/// An atomic or READ, kept to be answered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     /// An atomic and the value before it.
@@ -75,7 +75,7 @@ impl Resource {
 }
 
 impl PassiveQueuePair {
-    /// The atomic or READ of a PSN, if it is still kept.
+    /// The atomic or READ with a PSN, if it is still kept.
     pub(super) fn resource_at_psn(&mut self, psn: Psn) -> Option<&mut Resource> {
         self.resources.iter_mut().flatten().find(|resource| resource.covers_psn(psn))
     }
@@ -134,7 +134,7 @@ pub(super) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// Adds the queue pair that `make` makes for a new number that satisfies `ours`; `None` if the table is full.
+    /// Adds the queue pair that `make` creates for a new number for which `ours` holds; `None` if the table is full.
     /// `random` returns 32 random bits.
     pub(super) fn insert(
         &mut self,

@@ -12,13 +12,13 @@ pub struct RefusedRequest {
     pub qpn: u32,
 }
 
-/// The first refusal of each reason since they were last taken.
+/// The first refusal for each reason since the last `take`.
 pub(super) struct Refused {
     first: [Option<RefusedRequest>; REASONS.len()],
 }
 
-/// Reasons that a requester meets which asks for what it does not own, in the order of [`reason_index`]. Damage, loss and
-/// repeats are not among them.
+/// Reasons for refusing a requester that asks for what it does not own, in the order of [`reason_index`]. Damage, loss
+/// and repeats are not among them.
 const REASONS: [Counter; 10] = [
     Counter::DroppedUnknownQueuePair,
     Counter::DroppedOpcode,

@@ -1,8 +1,8 @@
 //! Parses the bytes of a packet into a request, or the reason why it is not one.
 //!
-//! Damage is checked before anything else is believed, so that a frame corrupted on the way counts as damaged and not
-//! as what it was turned into. Fields outside the iCRC are ignored here too: time to live, type of service. The IPv4
-//! header checksum is checked on an interface's raw frames; on sockets the kernel has done that.
+//! Damage is checked before anything else is believed, so that a frame corrupted on the way counts as damaged and not as
+//! what it was turned into. Fields outside the iCRC (time to live, type of service) are ignored here too. The IPv4 header
+//! checksum is checked on an interface's raw frames; on sockets the kernel has checked it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ use super::queue_pair::WriteMessage;
 
 /// Bytes of the IPv4 header (without options) and the UDP header.
 const UDP_END: usize = datagram::HEADER_LEN;
-/// Where the headers behind the BTH begin.
+/// Where the headers after the BTH begin.
 const HEADERS: usize = UDP_END + BTH_LEN;
 /// Bytes of the iCRC.
 const ICRC: usize = 4;
@@ -31,8 +31,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Where the part of a packet begins that everything behind [`Request::check_packet`] reads: of IPv6 its last 20 bytes
-    /// before UDP, so that all offsets are those of IPv4.
+    /// Where the part of a packet begins that everything after [`Request::check_packet`] reads. For IPv6 it includes the
+    /// last 20 bytes before UDP, so that all offsets are the same as for IPv4.
     #[inline]
     pub(super) fn packet_start(&self) -> usize {
         match self.ip {
@@ -108,7 +108,7 @@ impl Request {
         if ip.protocol_number() != ipv4::PROTOCOL_UDP {
             return Err(Counter::DroppedNotRoce);
         }
-        // The ports below would be another fragment's.
+        // Another fragment would have something else in place of the ports.
         if ip.is_fragment() {
             return Err(Counter::DroppedFragment);
         }
@@ -133,7 +133,7 @@ impl Request {
         check_transport(packet, ip.source_address().into())
     }
 
-    /// The opcode in the first byte of a BTH, if it is one of a request.
+    /// The opcode in the first byte of a BTH, if it is a request's.
     #[inline]
     pub(super) fn parse_opcode(byte: u8) -> Result<Opcode, Counter> {
         match Opcode::from_byte(byte) {

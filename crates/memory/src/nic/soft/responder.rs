@@ -1,7 +1,7 @@
 //! The responder: packets in, memory changed, answers out. One thread, no I/O, no clock.
 //!
-//! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/`
-//! lists them, and where and why the two differ.
+//! It gives the verdicts of Linux 6.1's soft-RoCE, packet by packet; `testbed/roce-conformance/` lists them, with the
+//! differences and their reasons.
 //!
 //! A batch takes two passes. The first parses each packet, checks it for damage, looks up its rkey and prefetches the
 //! memory that it will change, so that this memory is in the cache when the second pass writes there. Prefetches are
@@ -35,7 +35,7 @@ use crate::region::Region;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
     pub device: String,
-    /// Address that requests are sent to; others are dropped, and so are those of the other IP version.
+    /// Address that requests are sent to; others are dropped, and so are packets of the other IP version.
     pub ip: IpAddr,
     /// UDP port that requests are sent to.
     pub port: u16,
@@ -55,14 +55,14 @@ pub struct Responder {
     steps: Vec<PacketStep>,
     requests: Vec<PreparedRequest>,
     refused: Refused,
-    /// Its number, and how many share the NIC's queue pairs.
+    /// Its number, and how many responders share the NIC's queue pairs.
     part: (usize, usize),
 }
 
-/// What the first pass made of a packet.
+/// What the first pass turned a packet into.
 enum PacketStep {
-    /// A WRITE ONLY on UC. Its verdict depends on no earlier packet, so it is already accepted: what is left is to
-    /// store `payload` (a range of the packet).
+    /// A WRITE ONLY on UC. Its verdict depends on no earlier packet, so it is already accepted: what remains is to store
+    /// `payload` (a range of the packet).
     Write(AcceptedWrite),
     /// Any other request, at this index in `requests`.
     Request(usize),
@@ -87,7 +87,7 @@ struct PreparedRequest {
 }
 
 impl Responder {
-    /// A responder without regions and queue pairs.
+    /// A responder without regions or queue pairs.
     pub fn new(config: ResponderConfig) -> Responder {
         Responder {
             config,
@@ -102,12 +102,12 @@ impl Responder {
         }
     }
 
-    /// The same, as one of `parts` responders: none of the others has its queue pair numbers.
+    /// The same, as one of `parts` responders: no other one has its queue pair numbers.
     pub(super) fn with_partition(self, number: usize, parts: usize) -> Responder {
         Responder { part: (number, parts), ..self }
     }
 
-    /// What it was made with.
+    /// The configuration that it was created with.
     pub fn config(&self) -> &ResponderConfig {
         &self.config
     }
@@ -129,7 +129,7 @@ impl Responder {
         self.register_as(None, region, access)
     }
 
-    /// The same, under an rkey that another responder of this NIC has given out, if any.
+    /// The same, under an rkey that another responder of this NIC has given out, if there is one.
     pub(super) fn register_as(
         &mut self,
         rkey: Option<u32>,
@@ -140,7 +140,7 @@ impl Responder {
         if !region.is_writable() {
             return Err(refuse("it was opened for reading only"));
         }
-        // Atomics are checked for alignment by their offset in the region, requesters align their addresses.
+        // Atomics are checked for alignment by their offset in the region, but requesters align addresses.
         if !region.wire_address().is_multiple_of(8) {
             return Err(refuse("the address is not a multiple of 8"));
         }
@@ -212,14 +212,14 @@ impl Responder {
         self.queue_pairs.iter().map(PassiveQueuePair::status).collect()
     }
 
-    /// How many queue pairs this requester (by address and port) has here, and how many there are.
+    /// How many queue pairs this requester (by address and port) has here, and how many there are in all.
     pub(super) fn queue_pairs_by(&self, requester: &Endpoint) -> (usize, usize) {
         let place = |peer: &Endpoint| (peer.ip, peer.port);
         let own = self.queue_pairs.iter().filter(|qp| place(&qp.request.peer) == place(requester));
         (own.count(), self.queue_pairs.iter().count())
     }
 
-    /// Immediates not yet taken, oldest first. There are never more than receives were posted.
+    /// Immediates not yet taken, oldest first. There are never more than the receives that were posted.
     pub fn immediates(&mut self) -> &mut Vec<Immediate> {
         &mut self.immediates
     }
@@ -231,7 +231,7 @@ impl Responder {
         }
     }
 
-    /// Refused requests since the last call: one example for each reason.
+    /// Refused requests since the last call: one example per reason.
     pub fn take_refused(&mut self) -> Vec<RefusedRequest> {
         self.refused.take()
     }
@@ -240,8 +240,8 @@ impl Responder {
         PacketBatch::with_packet_capacity(slots, self.config.mtu as usize + answer::OVERHEAD)
     }
 
-    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send`
-    /// is called and must empty it; the caller sends what is in it at the end. An answer without room (see
+    /// Executes all packets of `input`, in order, and writes the answers to `output`. When `output` is full, `send` is
+    /// called and must empty it; the caller sends what remains in it at the end. An answer that finds no room (see
     /// [`Responder::answer_batch`]) is counted and lost, as if on the way.
     pub fn process_packets<P: Packets + ?Sized>(
         &mut self,
@@ -272,7 +272,7 @@ impl Responder {
             let packet = input.packet_at(index).get(start..).unwrap_or_default();
             let frame = input.frame_at(index);
             index += 1;
-            // The queue pair was there in the first pass, and only requests happen in between.
+            // The queue pair existed in the first pass, and only requests are executed in between.
             let Some(qp) = queue_pairs.queue_pair_at(*queue_pair) else { continue };
             let mut execution = Execution {
                 config,
@@ -343,8 +343,8 @@ fn prefetch_targets(keys: &Keys, steps: &[PacketStep]) {
     }
 }
 
-/// Stores the payloads of the leading WRITEs of `steps`, as long as they are of one queue pair to one region; packet
-/// `index` belongs to the first, and payloads are places of packets from byte `start` on. Returns how many.
+/// Stores the payloads of the leading WRITEs of `steps`, as long as they are on one queue pair and to one region. Packet
+/// `index` belongs to the first of them, and payloads are ranges of packets from byte `start` on. Returns how many.
 #[inline]
 fn store_payloads<P: Packets + ?Sized>(
     (input, start): (&P, usize),
@@ -356,7 +356,7 @@ fn store_payloads<P: Packets + ?Sized>(
     counts: &mut NicCounts,
 ) -> usize {
     let AcceptedWrite { to: (queue_pair, key), mut psn, .. } = *first;
-    // Both were there in the first pass.
+    // Both existed in the first pass.
     let (Some(entry), Some(qp)) =
         (keys.region_at(key as usize), queue_pairs.queue_pair_at(queue_pair as usize))
     else {
@@ -382,7 +382,7 @@ fn store_payloads<P: Packets + ?Sized>(
     taken
 }
 
-/// The first byte of the BTH of nearly all packets.
+/// The first byte of the BTH in nearly all packets.
 const UC_WRITE_ONLY: u8 = Opcode::UcWriteOnly.to_byte();
 
 /// What the first pass needs for each packet.
@@ -393,7 +393,7 @@ struct Pass<'a> {
     steps: &'a mut Vec<PacketStep>,
     requests: &'a mut Vec<PreparedRequest>,
     refused: &'a mut Refused,
-    /// The last queue pair found, with its number and place: packets of one come in runs.
+    /// The last queue pair found, with its number and place: packets of one queue pair come in a row.
     pair: Option<(u32, usize, &'a PassiveQueuePair)>,
     /// The last region found, with its rkey and place.
     region: Option<(u32, usize, &'a RegisteredRegion)>,
@@ -402,8 +402,8 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Makes a step of a packet that is like the last WRITE. If it is not, or there is anything wrong with it, nothing
-    /// happens.
+    /// Adds a step for a packet that is like the last WRITE. If it is not, or anything is wrong with it, returns `false`
+    /// and does nothing.
     #[inline(always)]
     fn repeat_write(&mut self, packet: &[u8], id_unknown: impl FnOnce() -> bool) -> bool {
         let Some((alike, write, entry)) = &self.write else { return false };
@@ -418,8 +418,8 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Remembers what the last step was made of, if it is a WRITE without a UDP checksum, which each packet has of its own,
-    /// and nothing follows it.
+    /// Remembers the last step if it is a WRITE that nothing follows, without a UDP checksum (which would differ in each
+    /// packet).
     fn remember_write(&mut self, packet: &[u8]) {
         let (Some(PacketStep::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else {
             return;
@@ -431,7 +431,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Makes a step of an undamaged packet, or says why it is dropped.
+    /// Adds a step for an undamaged packet, or says why it is dropped.
     #[inline(always)] // on every packet's path: what depends on the opcode alone is decided at compile time
     fn prepare_packet(&mut self, packet: &CheckedPacket<'_>, opcode: Opcode) -> Result<(), Counter> {
         let request = Request::read(packet.bytes, packet.source, opcode)?;
@@ -446,7 +446,7 @@ impl<'a> Pass<'a> {
             && qp.request.access.remote_write
             && let Ok(Some(place)) = execute::locate_payload(found, self.mtu, &request, &request.to_message())
         {
-            // Built in place: moving what was just written in pieces takes longer than writing it.
+            // Built in place: moving what was just written piece by piece takes longer than writing it.
             self.steps.push(PacketStep::Write(AcceptedWrite {
                 to: (queue_pair as u32, place.key as u32),
                 psn: request.psn,
@@ -463,7 +463,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The queue pair of a number, and its place.
+    /// The queue pair with a number, and its place.
     #[inline(always)]
     fn find_queue_pair(&mut self, qpn: u32) -> Option<(usize, &'a PassiveQueuePair)> {
         match self.pair {
@@ -476,7 +476,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The region of an rkey, and its place.
+    /// The region with an rkey, and its place.
     #[inline(always)]
     fn region_of(&mut self, rkey: u32) -> Option<(usize, &'a RegisteredRegion)> {
         match self.region {
@@ -530,7 +530,7 @@ fn check_admission(qp: &PassiveQueuePair, request: &Request) -> Result<(), Count
     if request.source != qp.ends.destination() {
         return Err(Counter::DroppedPeer);
     }
-    // The partition is the default one; full (0xffff) and limited (0x7fff) members may talk to us, a full member.
+    // Only the default partition: full members (0xffff) and limited ones (0x7fff) may talk to us, a full member.
     if request.pkey & 0x7fff != 0x7fff {
         return Err(Counter::DroppedPkey);
     }

@@ -27,7 +27,7 @@ const LINK_COUNTERS: Duration = Duration::from_millis(100);
 /// Least interval between log lines about refusals, so that senders cannot flood the log.
 const LOG_REFUSED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Least interval between yields of the data thread to a waiting control call.
+/// Most yields of the data thread to a waiting control call, after each batch.
 const STEP_ASIDE: usize = 1000;
 
 pub(super) struct SoftNicState {
@@ -45,7 +45,7 @@ pub(super) struct SoftNicState {
 pub(super) struct SharedResponder {
     /// Taken by the data thread once per batch, and by control calls.
     responder: Mutex<Responder>,
-    /// Control calls that wait for the lock: the data thread lets them go first.
+    /// Control calls that wait for the lock, which the data thread lets go first.
     waiting: AtomicUsize,
     /// How often the data thread has polled for packets.
     turns: AtomicU64,
@@ -80,9 +80,9 @@ pub(super) struct DataThread {
     injector: FaultInjector,
     input: PacketBatch,
     output: PacketBatch,
-    /// The responder's counts that are in the counter file.
+    /// The responder's counts that are already in the counter file.
     published: NicCounts,
-    /// The link's and the fault injector's counters that are.
+    /// The counters of the link and the fault injector that are already in the counter file.
     link_published: Vec<u64>,
     link_counters_read: Instant,
     /// When refusals were last logged, and the counts then.
@@ -90,14 +90,14 @@ pub(super) struct DataThread {
 }
 
 impl DataThread {
-    /// Thread `number` of the NIC. `published` is what the counter file has of this part's counts.
+    /// Thread `number` of the NIC. `published` holds those counts of this part that the counter file already has.
     pub(super) fn new(
         (shared, part): (Arc<SoftNicState>, Arc<SharedResponder>),
         number: usize,
         link: Box<dyn Link>,
         published: NicCounts,
     ) -> DataThread {
-        // Different faults for each thread.
+        // Each thread has its own faults.
         let seed = shared.config.seed ^ (number as u64) << 32;
         let injector = FaultInjector::new(shared.config.faults, seed, link.corruption_scope());
         let responder = lock_ignoring_poison(&part.responder);
@@ -127,11 +127,11 @@ impl DataThread {
         let result = self.serve_packets(&shared, &part);
         let leaving = self.injector.flush_held_frames(|_, _, _| {});
         if !leaving.is_empty() {
-            // The link is closing: it counts what does not leave.
+            // The link is closing, and counts what is not sent.
             let _ = self.link.send(leaving);
         }
         self.read_link_counters();
-        // Whatever was refused since the last line is due now.
+        // Refusals since the last line are due now.
         self.refusals_logged.0 = None;
         self.log_refused(&part);
         if let Err(error) = result {
@@ -144,7 +144,7 @@ impl DataThread {
         let mut turns = 0;
         while !shared.stop.load(Ordering::Acquire) {
             turns += 1;
-            // Nobody else writes it, and no other memory is published through it.
+            // Nobody else writes it, and it publishes no other memory.
             part.turns.store(turns, Ordering::Relaxed);
             // Frames held back for reordering leave after a time.
             let timeout = if self.injector.fault_counts().held > 0 { Duration::from_millis(2) } else { IDLE };
@@ -162,7 +162,7 @@ impl DataThread {
         Ok(())
     }
 
-    /// Logs refused requests, if there are any and it is time.
+    /// Logs refused requests, if there are any and the interval has passed.
     fn log_refused(&mut self, part: &SharedResponder) {
         let (logged, before) = &mut self.refusals_logged;
         if logged.is_some_and(|at| at.elapsed() < LOG_REFUSED_INTERVAL) {
@@ -197,7 +197,7 @@ impl DataThread {
         let Self { link, injector, input, output, published, .. } = self;
         let mut responder = lock_ignoring_poison(&part.responder);
         // Counted as received before anything is executed: if this process is killed in between, the next one knows
-        // how many packets it had in hand.
+        // how many packets were in hand.
         shared.counters.add(Counter::Received as usize, input.len() as u64);
         published.add(Counter::Received, input.len() as u64);
         responder.process_packets(input, output, &mut |full| {
@@ -245,8 +245,8 @@ fn send(link: &mut dyn Link, injector: &mut FaultInjector, output: &mut PacketBa
 
 /// Adds what a responder has counted since the last call to the counter file.
 ///
-/// The last counter goes first, and readers begin with the first: whoever sees that packets of a batch were executed
-/// also sees which others were dropped, and the answers.
+/// Written from the last counter to the first, but read from the first to the last: a reader that sees the executed
+/// packets of a batch also sees its dropped packets and its answers.
 fn publish_counts(file: &CounterFile, published: &mut NicCounts, counts: &NicCounts) {
     for (index, &counter) in Counter::ALL.iter().enumerate().rev() {
         let (before, now) = (published.get(counter), counts.get(counter));

@@ -1,4 +1,4 @@
-//! The NIC behind libibverbs: an open device, and the state that outlives it when the device goes and comes back.
+//! The NIC behind libibverbs: an open device, and the state that survives when the device goes and comes back.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -144,13 +144,13 @@ impl Nic for VerbsNic {
         let open = match self.current_device() {
             Ok(open) => open,
             Err(_) => {
-                // It may be back the next time; callers must not spin until then.
+                // It may be back next time; callers must not spin until then.
                 std::thread::sleep(timeout);
                 return Ok(());
             }
         };
         match take(&open, out, timeout) {
-            // The device went while this waited.
+            // The device was removed during the wait.
             Err(_) if !open.is_present() => Ok(()),
             other => other,
         }

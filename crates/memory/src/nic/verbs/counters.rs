@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use dta_files::own_file;
 
-/// How long, with some margin, the kernel may answer with cached values (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in
+/// How long the kernel may answer with cached values, with some margin (`RDMA_HW_STATS_DEFAULT_LIFESPAN`, 10 ms, in
 /// jiffies).
 pub(super) const CACHED: Duration = Duration::from_millis(25);
 
-/// The counters of one port, counted from when this collector's memory was made: the kernel's count from when the
-/// device was.
+/// The counters of one port, counted from when this collector's memory was created; the kernel counts from when the
+/// device was created.
 pub(super) struct PortCounters {
     directories: [PathBuf; 2],
     file: Option<PathBuf>,
@@ -31,12 +31,12 @@ struct Baseline {
     port: u8,
     /// The kernel's values that count as 0.
     start: BTreeMap<String, u64>,
-    /// What earlier devices of this name had counted.
+    /// What earlier devices of this name counted.
     earlier: BTreeMap<String, u64>,
 }
 
 impl PortCounters {
-    /// Begins to count, or continues from the start that `file` holds.
+    /// Starts counting, or continues from the start that `file` holds.
     ///
     /// # Errors
     /// The file cannot be read or written, or is not one that this program wrote.
@@ -57,7 +57,7 @@ impl PortCounters {
             || Baseline { device: device.to_owned(), port, start: last.clone(), ..Baseline::default() };
         let mut baseline = kept.unwrap_or_else(fresh);
         if !not_below(&last, &baseline.start) {
-            // Lower values than at the start mean that the device was made again.
+            // Lower values than at the start mean that the device was recreated.
             baseline.start = BTreeMap::new();
         }
         let counters = PortCounters { directories, file: file.map(Path::to_owned), baseline, last };
@@ -65,7 +65,7 @@ impl PortCounters {
         Ok(counters)
     }
 
-    /// The device was away and is back, perhaps as another one: its counts so far stay.
+    /// Continues with a device that was away and is back, perhaps as another one: the counts so far stay.
     pub(super) fn follow_device(&mut self, device: &str, port: u8) {
         let earlier = self.counter_sums();
         self.directories = directories(device, port);
@@ -79,17 +79,16 @@ impl PortCounters {
         }
     }
 
-    /// The counts so far, as `device.NAME` under the kernel's own names; a counter that cannot
-    /// be read is left out. Where the device counts packets, as rxe does, they come under the names
-    /// that other back ends give them as well. While the device is away, the values are the last
-    /// ones.
+    /// The counts so far, as `device.NAME` under the kernel's own names, without counters that cannot be read. If
+    /// the device counts packets, as rxe does, these counts also appear under the names that other back ends use.
+    /// While the device is away, the values stay at the last ones.
     pub(super) fn read(&mut self) -> Vec<(String, u64)> {
         let mut set_back = false;
-        // One by one: one that is gone stands still, and the others go on.
+        // One by one, so that a counter that is gone stands still while the others go on.
         for (name, value) in read_counters(&self.directories) {
             let last = self.last.insert(name.clone(), value).unwrap_or(0);
             if value < last {
-                // It was reset, probably to 0: its count so far stays and continues from there.
+                // It was reset, probably to 0: its count so far stays, and counting continues from there.
                 let start = self.baseline.start.remove(&name).unwrap_or(0);
                 *self.baseline.earlier.entry(name).or_default() += last.saturating_sub(start);
                 set_back = true;
@@ -134,7 +133,7 @@ impl PortCounters {
     }
 }
 
-/// Where counting began, as the file has it; `None` if there is none.
+/// Where counting began, according to the file; `None` if there is no file.
 fn load(file: &Path) -> io::Result<Option<Baseline>> {
     let fail = |reason: String| {
         let file = file.display();
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(of(&mut counters, "received"), 130);
         port.set("rcvd_pkts", 40);
         assert_eq!((of(&mut counters, "received"), of(&mut counters, "device.other")), (140, 1));
-        // A collector that starts now continues, too.
+        // A collector that starts now also continues.
         drop(counters);
         port.set("rcvd_pkts", 45);
         let mut counters = port.open().unwrap();

@@ -8,7 +8,7 @@ use super::GidEntry;
 pub struct DeviceInfo {
     /// Name, as `--device` takes it.
     pub name: String,
-    /// Firmware version; empty where there is none.
+    /// Firmware version; empty if there is none.
     pub firmware: String,
     /// Atomic capability: `none`, `device` (atomic among this device's operations) or `global` (also with the CPU's).
     pub atomics: &'static str,
@@ -29,7 +29,7 @@ pub struct DeviceLimits {
     /// Atomics and reads in flight that one queue pair answers (`max_qp_rd_atom`).
     #[serde(rename = "atomics_in_flight")]
     pub rd_atomic: u32,
-    /// The same that one queue pair may have sent (`max_qp_init_rd_atom`).
+    /// Atomics and reads in flight that one queue pair may have sent (`max_qp_init_rd_atom`).
     #[serde(skip)]
     pub rd_atomic_sent: u32,
     /// Receives, or work requests, posted to one queue pair.

@@ -40,7 +40,7 @@ pub(super) fn cannot_open(device: &str, source: impl Display) -> VerbsError {
     ))
 }
 
-/// Why a queue pair did not move to RTR: the kernel resolves the peer's Ethernet address for that.
+/// Why a queue pair did not move to RTR, for which the kernel resolves the peer's Ethernet address.
 #[cfg(feature = "verbs")]
 pub(super) fn cannot_receive_from(
     peer: std::net::IpAddr,
@@ -57,7 +57,7 @@ pub(super) fn cannot_receive_from(
     }
 }
 
-/// A kernel without any RDMA.
+/// The error for a kernel without any RDMA support.
 #[cfg(feature = "verbs")]
 pub(super) fn no_kernel_support(source: impl Display) -> VerbsError {
     VerbsError::Unusable(format!(

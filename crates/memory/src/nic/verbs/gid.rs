@@ -1,7 +1,7 @@
-//! Chooses the entry of a device's GID table that stands for this collector.
+//! Chooses the entry of a device's GID table for this collector.
 //!
-//! A RoCE device has several GIDs per address, one per type, at indices that change when addresses come and go: so
-//! the entry is found by type and address, not by index.
+//! A RoCE device has several GIDs per address, one per type, at indices that change as addresses come and go. So the
+//! entry is found by type and address, not by index.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -70,26 +70,26 @@ impl Serialize for GidEntry {
 /// Which GID the operator asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GidWish {
-    /// This address, else another of its family; loopback stands for any address, of its family if possible.
+    /// This address, else another of its family; a loopback address stands for any address, of its family if possible.
     pub address: Option<IpAddr>,
     /// This index and no other.
     pub index: Option<u32>,
 }
 
 impl GidWish {
-    /// The family of the address, unless any will do.
+    /// Whether the wish is for IPv4; `None` if any family will do.
     fn is_for_ipv4(&self) -> Option<bool> {
         self.address.filter(|ip| !ip.is_loopback()).map(|ip| ip.is_ipv4())
     }
 
-    /// Whether an entry may be chosen without its index.
+    /// Whether an entry may be chosen when no index is given.
     fn admits(&self, entry: &GidEntry) -> bool {
         let ip = entry.ip_address();
         let is_of_family = self.is_for_ipv4().is_none_or(|is_ipv4| is_ipv4 == ip.is_ipv4());
         self.address == Some(ip) || !entry.is_link_local() && is_of_family
     }
 
-    /// What admitted entries have, in words.
+    /// What admitted entries have in common, in words.
     fn wanted_address(&self) -> &'static str {
         match self.is_for_ipv4() {
             Some(true) => "an IPv4 address",
@@ -104,10 +104,10 @@ impl GidWish {
 #[error("{0}")]
 pub struct GidError(String);
 
-/// The entry of `table` (one port's) to use: the one at the requested index; else among RoCE version 2 entries the
-/// one of the requested address, then one of its family, then an IPv4 one, then global IPv6; the lowest index among
-/// equals. One of the other family only takes the place of a loopback address, and a link-local one that of none: it is
-/// there before the addresses that an operator gives.
+/// The entry of `table` (one port's) to use: the one at the requested index; else, among RoCE version 2 entries, the
+/// one with the requested address, then one of its family, then an IPv4 one, then global IPv6; the lowest index among
+/// equals. An entry of the other family is used only in place of a loopback address, and a link-local one never: it
+/// exists before the operator assigns addresses.
 pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();
@@ -147,7 +147,7 @@ pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidErr
     }
 }
 
-/// The best RoCE version 2 entry of `table` for peers of the other family than `entry`; none that is link-local.
+/// The best RoCE version 2 entry of `table`, but none that is link-local, for peers of the other family than `entry`.
 pub fn choose_gid_of_other_family<'a>(table: &'a [GidEntry], entry: &GidEntry) -> Option<&'a GidEntry> {
     let is_other_family = |e: &GidEntry| e.ip_address().is_ipv4() != entry.ip_address().is_ipv4();
     let fits = |e: &&GidEntry| e.kind == GidType::RoceV2 && !e.is_link_local() && is_other_family(e);

@@ -1,14 +1,14 @@
 //! RDMA devices through libibverbs: `mlx5_0` as well as the kernel's soft-RoCE (`rxe0`).
 //!
-//! The library is used if this crate is built with its feature `verbs`; without it [`open`] and [`list_devices`] say how
-//! to get it. `docs/decisions/verbs-binding.md` gives the reasons for this binding.
+//! The library is used if this crate is built with its feature `verbs`; without it, the errors of [`open`] and
+//! [`list_devices`] say how to get it. `docs/decisions/verbs-binding.md` gives the reasons for this binding.
 //!
-//! - [`gid`]: which entry of the GID table stands for the collector.
+//! - [`gid`]: chooses the entry of the GID table for the collector.
 //! - `ffi`: the library's objects as safe types; all unsafe code of this module.
 //! - `query`: which devices exist and what they can do.
 //! - `open_device`: regions and queue pairs of an open device.
 //! - `back_end`: the [`super::Nic`], which survives when the device goes and comes back.
-//! - [`send`]: what a translator needs to send, and `send_device`, which does it.
+//! - [`send`]: what a translator needs to send; `send_device` implements it.
 //! - `requester`: the other side, with which tests compare the software NIC to a real device; only with the
 //!   feature `verbs-requester`.
 
@@ -51,12 +51,12 @@ use super::{Nic, NicError};
 pub struct VerbsOptions {
     /// The device's name, as `dta-collector devices` lists it.
     pub device: String,
-    /// Its port, from 1; without it, the first that is up and has a usable GID.
+    /// Its port, from 1; without it, the first port that is up and has a usable GID.
     pub port: Option<u8>,
     pub gid: GidWish,
     /// Most atomics and reads in flight that a queue pair answers; without it, what the device offers, up to 128.
     pub max_dest_rd_atomic: Option<u8>,
-    /// File with the device's counters from when counting began; without it, counting begins each time the device is
+    /// File that holds where the device's counters began to count; without it, counting begins each time the device is
     /// opened.
     pub counter_file: Option<PathBuf>,
 }
@@ -66,7 +66,7 @@ pub fn open(options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
     Ok(Arc::new(VerbsNic::open(options)?))
 }
 
-/// Says how to get a program that can open devices: this one was built without libibverbs.
+/// Returns an error that says how to get a program that can open devices: this one was built without libibverbs.
 #[cfg(not(feature = "verbs"))]
 pub fn open(_options: &VerbsOptions) -> Result<Arc<dyn Nic>, NicError> {
     Err(VerbsError::NotBuilt.into())
@@ -78,7 +78,7 @@ pub fn list_devices() -> Result<Vec<DeviceInfo>, NicError> {
     Ok(query::list_devices()?)
 }
 
-/// Says how to get a program that can list devices: this one was built without libibverbs.
+/// Returns an error that says how to get a program that can list devices: this one was built without libibverbs.
 #[cfg(not(feature = "verbs"))]
 pub fn list_devices() -> Result<Vec<DeviceInfo>, NicError> {
     Err(VerbsError::NotBuilt.into())

@@ -28,9 +28,9 @@ use crate::nic::{
 };
 use crate::region::Region;
 
-/// Receives posted at once over all queue pairs: the size of the only completion queue.
+/// Receives posted at once over all queue pairs: the size of the single completion queue.
 const COMPLETIONS: u32 = 16384;
-/// Most atomics in flight requested from a device. Each takes device memory, and no translator uses more.
+/// Most atomics in flight that a device is asked for. Each takes device memory, and no translator uses more.
 const RD_ATOMIC: u32 = 128;
 
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct OpenDevice {
     limits: DeviceLimits,
     atomics: &'static str,
     port: u8,
-    /// The GID of [`Device::endpoint`], and that for peers of the other family, if there is one.
+    /// The GID of [`Device::endpoint`], and the one for peers of the other family, if there is one.
     gids: Vec<LocalGid>,
     mtu: u32,
     node: DeviceNode,
@@ -64,7 +64,7 @@ pub(super) struct OpenDevice {
     domain: Arc<ProtectionDomain>,
 }
 
-/// What stands for this side in packets of one family.
+/// This side's GID and address in packets of one family.
 struct LocalGid {
     index: u8,
     interface: String,
@@ -74,7 +74,7 @@ struct LocalGid {
 impl LocalGid {
     fn from_entry(entry: &GidEntry) -> Result<LocalGid, TryFromIntError> {
         let interface = entry.interface.clone().unwrap_or_default();
-        // It reads the IPv4 id of each frame, which a run numbers.
+        // The device reads the IPv4 id of each frame, so it can check frames that a run numbers.
         let endpoint =
             Endpoint { mac: interface_mac(&interface), runs: true, ..Endpoint::new(entry.ip_address()) };
         Ok(LocalGid { index: u8::try_from(entry.index)?, interface, endpoint })
@@ -95,7 +95,7 @@ struct Passive {
 }
 
 /// Where the kernel shows a device to programs. It vanishes as soon as the device is removed, even if the kernel then
-/// waits with the rest until programs have closed it, as for drivers that cannot take a device from them
+/// delays the rest until programs have closed the device, as for drivers that cannot take a device away from them
 /// (`ib_uverbs_remove_one`; rxe).
 pub(super) struct DeviceNode {
     path: PathBuf,
@@ -144,7 +144,7 @@ impl OpenDevice {
         let domain = Arc::new(ProtectionDomain::new(context.clone()).map_err(cannot_open)?);
         let entries = COMPLETIONS.min(about.limits.completions);
         let completions = Arc::new(Completions::new(context, entries).map_err(cannot_open)?);
-        // Who asks for an index gets no other.
+        // If an index was asked for, no other one is used.
         let other = match options.gid.index {
             None => gid::choose_gid_of_other_family(&port.gids, entry),
             Some(_) => None,
@@ -178,8 +178,8 @@ impl OpenDevice {
         })
     }
 
-    /// Whether the device still exists. When it is removed, the kernel takes it from programs at once, but may wait
-    /// with the rest until they have closed it.
+    /// Whether the device still exists. When it is removed, the kernel takes it from programs at once, but may delay
+    /// the rest until they have closed it.
     pub(super) fn is_present(&self) -> bool {
         self.node.is_present()
     }
@@ -223,7 +223,7 @@ impl OpenDevice {
         }
         let mut state = self.lock_state();
         for Completion { qpn, len, immediate } in completed {
-            // Receives of a queue pair in ERROR complete without an immediate; reposted, they would only do so again.
+            // Receives of a queue pair in ERROR complete without an immediate; reposted, they would do so again.
             let Some(value) = immediate else { continue };
             out.push(Immediate { qpn, value, len });
             self.tallies.immediates.fetch_add(1, Ordering::Relaxed);
@@ -283,7 +283,7 @@ impl OpenDevice {
         Ok(())
     }
 
-    /// Makes a queue pair in state RTR, or says which step failed.
+    /// Makes a queue pair in state RTR, or reports the step that failed.
     fn bring_up_queue_pair(&self, request: &QueuePairRequest) -> Result<VerbsQueuePair, NicError> {
         let peer = request.peer.ip;
         let Some(gid) = self.gid_for_peer(peer) else {
@@ -310,7 +310,7 @@ impl OpenDevice {
         queue_pair
             .initialise(self.port, request.access)
             .map_err(|source| self.system_error("move a queue pair to INIT", source))?;
-        // Before the first packet can come.
+        // Before the first packet can arrive.
         queue_pair
             .post_receives(request.receives)
             .map_err(|source| self.system_error("post receives", source))?;
@@ -421,7 +421,7 @@ impl OpenDevice {
         let mut state = self.lock_state();
         let pinned: u64 = state.regions.values().map(MemoryRegion::len).sum();
         let region = MemoryRegion::new(self.domain.clone(), region, access).map_err(|source| {
-            // The kernel says ENOMEM for too much locked memory, and for too many regions.
+            // The kernel returns ENOMEM both for too much locked memory and for too many regions.
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             match (Errno::from_io_error(&source), limit) {
                 (Some(Errno::NOMEM | Errno::AGAIN | Errno::PERM), Some(limit)) if pinned + len > limit => {

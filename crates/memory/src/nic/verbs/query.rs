@@ -1,4 +1,4 @@
-//! Which devices exist and what they can do.
+//! The devices that exist, and what they can do.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::error::{VerbsError, cannot_open, no_kernel_support};
 use super::ffi::{self, Context};
 use super::gid::{GidEntry, GidType};
 
-/// Opens the device of that name, or says which devices exist.
+/// Opens the device with this name; the error lists the devices that exist.
 pub(super) fn open(device: &str) -> Result<Context, VerbsError> {
     match Context::open(device) {
         Ok(Some(context)) => Ok(context),

@@ -1,7 +1,7 @@
 //! A verbs requester: one queue pair of an RDMA device that writes, reads and adds to a peer's memory.
 //!
-//! A collector is never one; its peers are. The software NIC is tested against this peer: a real device's idea of
-//! ACKs, NAKs, READ responses and retransmission instead of our own. `crates/memory/tests/requester_rxe.rs` uses it.
+//! A collector never is one; its peers are. It lets tests check the software NIC against a real device's idea of
+//! ACKs, NAKs, READ responses and retransmission, not our own. `crates/memory/tests/requester_rxe.rs` uses it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaOperation {
-    /// Bytes of this side to the peer's, with an optional immediate (host order) for the reader that the peer wakes.
+    /// From this side to the peer, with an optional immediate (host order) for the reader that the peer wakes.
     Write { immediate: Option<u32> },
-    /// Bytes of the peer to this side's.
+    /// From the peer to this side.
     Read,
-    /// Adds to 8 bytes of the peer, a number in its host's byte order; their earlier value comes to this side.
+    /// Adds to 8 bytes of the peer, a number in its host's byte order; the previous value goes to this side.
     FetchAdd { add: u64 },
-    /// Replaces 8 bytes of the peer by `swap` if they equal `compare`; their earlier value comes to this side.
+    /// Replaces 8 bytes of the peer by `swap` if they equal `compare`; the previous value goes to this side.
     CompareSwap { compare: u64, swap: u64 },
 }
 
@@ -58,8 +58,8 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Opens a device and makes a queue pair in state INIT, with room for `sends` pending operations. `memory` is
-    /// what it sends from and receives into.
+    /// Opens a device and makes a queue pair in state INIT, with room for `sends` pending operations. It sends from
+    /// and receives into `memory`.
     pub fn open(
         options: &VerbsOptions,
         transport: Transport,
@@ -108,7 +108,7 @@ impl Requester {
 
     /// INIT to RTS: from now on it sends to the queue pair `qpn` of `peer`, which expects `start_psn` first and
     /// answers `rd_atomic` atomics and READs in flight. Unanswered packets are resent after 4.096 µs · 2^`timeout`,
-    /// up to 7 times, or never if that is 0. The kernel resolves the peer's Ethernet address before this returns.
+    /// up to 7 times; never if `timeout` is 0. The kernel resolves the peer's Ethernet address before this returns.
     pub fn connect_peer(
         &self,
         peer: &Endpoint,

@@ -10,13 +10,13 @@ use super::VerbsError;
 use super::VerbsOptions;
 use crate::nic::{Endpoint, NicError, Transport};
 
-/// An open RDMA device that sends. When the device is removed, calls fail, and it is of no more use.
+/// An open RDMA device that sends. Once the device is removed, calls fail and it is of no more use.
 pub trait SendDevice: Send {
     /// The source of its packets.
     fn local_endpoint(&self) -> Endpoint;
 
-    /// Whether the device still exists: the kernel takes it from programs at once, but may wait with the rest until they
-    /// have closed it.
+    /// Whether the device still exists: on removal the kernel takes it from programs at once, but may delay the rest
+    /// until they have closed it.
     fn is_present(&self) -> bool;
 
     /// Makes an unconnected queue pair with room for [`SendDevice::queue_depth`] requests. Returns its number.
@@ -25,34 +25,34 @@ pub trait SendDevice: Send {
     /// Ends a queue pair. Its completions may still be polled.
     fn end_queue_pair(&mut self, qpn: u32);
 
-    /// Longest payload of a work request that stays one packet.
+    /// Longest payload of a work request that fits in one packet.
     fn payload_len(&self) -> u32;
 
-    /// Work requests of one queue pair that may be posted and not known to be complete.
+    /// Work requests of one queue pair that may be posted but not yet known to be complete.
     fn queue_depth(&self) -> u32;
 
-    /// Has a queue pair in any state forget what was posted, and address `peer`. The kernel resolves the peer's Ethernet
-    /// address, which takes up to a second if nobody answers.
+    /// Makes a queue pair in any state forget what was posted, and connects it to `peer`. The kernel resolves the peer's
+    /// Ethernet address, which takes up to a second if nobody answers.
     fn connect(&mut self, qpn: u32, peer: &SendPeer) -> Result<(), NicError>;
 
-    /// Lets a connected queue pair send; the first packet has this PSN.
+    /// Lets a connected queue pair send; the first packet has the PSN `start_psn`.
     fn start_sending(&mut self, qpn: u32, start_psn: u32) -> Result<(), NicError>;
 
     /// Posts work requests with one doorbell and returns how many the device took, in order. Payloads are copied. The
-    /// caller makes sure that there is room.
+    /// caller ensures that there is room.
     fn post_requests(&mut self, qpn: u32, requests: &[SendRequest<'_>]) -> Result<usize, NicError>;
 
     /// Appends completions of all queue pairs, those of each in the order of its requests.
     fn poll_completions(&mut self, out: &mut Vec<SendCompletion>) -> Result<(), NicError>;
 
-    /// Makes [`SendDevice::as_fd`] readable with the next completion. One that is there already does not.
+    /// Makes [`SendDevice::as_fd`] readable at the next completion, but not for one that is already there.
     fn request_notification(&mut self) -> io::Result<()>;
 
     /// Readable after a [requested](SendDevice::request_notification) completion.
     fn as_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// The queue pair to which one sends.
+/// The queue pair to send to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendPeer {
     pub endpoint: Endpoint,
@@ -66,7 +66,7 @@ pub enum SendOperation {
     Write,
     /// With the immediate in host order.
     WriteImmediate(u32),
-    /// Adds to 8 bytes of the peer, in its host's byte order. The earlier value is of no interest.
+    /// Adds to 8 bytes of the peer, in its host's byte order. The previous value is not needed.
     FetchAdd(u64),
 }
 
@@ -75,12 +75,12 @@ pub enum SendOperation {
 pub struct SendRequest<'a> {
     /// The caller's number for it; its completion has the same one.
     pub id: u64,
-    /// Whether it completes visibly if it succeeds. Its completion then stands for earlier ones of the queue pair, too.
+    /// Whether its success is reported. Its completion then also stands for earlier requests of the queue pair.
     pub is_signalled: bool,
     pub operation: SendOperation,
     pub address: u64,
     pub rkey: u32,
-    /// What is written, at most [`SendDevice::payload_len`] bytes.
+    /// The bytes to write, at most [`SendDevice::payload_len`].
     pub payload: &'a [u8],
 }
 
@@ -98,7 +98,7 @@ pub enum CompletionStatus {
     RetriesExceeded,
     /// `RNR_RETRY_EXC_ERR`: the peer was never ready to receive it.
     ReceiverNotReady,
-    /// `WR_FLUSH_ERR`: an earlier one failed, and the queue pair with it.
+    /// `WR_FLUSH_ERR`: an earlier request failed, and the queue pair with it.
     Flushed,
     Other(u32),
 }
@@ -134,19 +134,19 @@ pub struct SendCompletion {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     pub verbs: VerbsOptions,
-    /// Work requests for which each queue pair needs room, at least.
+    /// Least number of work requests that each queue pair needs room for.
     pub depth: u32,
     /// Most queue pairs.
     pub queue_pairs: u32,
 }
 
-/// Opens a device to send.
+/// Opens a device for sending.
 #[cfg(feature = "verbs")]
 pub fn open_sender(options: &SendOptions) -> Result<Box<dyn SendDevice>, NicError> {
     Ok(Box::new(super::send_device::VerbsSender::open(options)?))
 }
 
-/// Says how to get a program that can open devices: this one was built without libibverbs.
+/// Returns an error that says how to get a program that can open devices: this one was built without libibverbs.
 #[cfg(not(feature = "verbs"))]
 pub fn open_sender(_options: &SendOptions) -> Result<Box<dyn SendDevice>, NicError> {
     Err(VerbsError::NotBuilt.into())

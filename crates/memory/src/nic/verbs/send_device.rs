@@ -1,4 +1,4 @@
-//! A device that sends, through libibverbs.
+//! A sending device, through libibverbs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,16 +18,16 @@ use crate::region::{Region, RegionOptions};
 
 /// Work requests that a queue pair holds, if the device has room for them.
 const QUEUE_DEPTH: u32 = 1024;
-/// Bytes of payload that a queue pair takes in the request itself, if the device can.
+/// Bytes of payload that a queue pair accepts within the request, if the device can.
 const INLINE_LEN: u32 = 128;
 /// Address of payloads in work requests, which only the device uses.
 const PAYLOAD_ADDRESS: u64 = 1 << 36;
 /// How long the device waits for an answer before it resends, 4.096 µs · 2^14 = 67 ms; RC only.
 const ACK_TIMEOUT: u8 = 14;
 
-/// An RDMA device with queue pairs that send.
+/// An RDMA device with sending queue pairs.
 pub(super) struct VerbsSender {
-    // In the order in which they end.
+    // Dropped in this order.
     queue_pairs: BTreeMap<u32, SendQueuePair>,
     chain: SendChain,
     completions: Arc<Completions>,
@@ -46,7 +46,7 @@ pub(super) struct VerbsSender {
 
 struct SendQueuePair {
     queue_pair: VerbsQueuePair,
-    /// Payloads of posted requests, by place; returned values of atomics land there, too.
+    /// Payloads of posted requests, by place; the values that atomics return also land there.
     payloads: MemoryRegion,
     /// Place of the next request.
     next: u32,
@@ -81,7 +81,7 @@ impl VerbsSender {
             atomics = about.atomics,
             "RDMA device to send"
         );
-        // Never more completions than room for them: the device would stop.
+        // Never more completions than there is room for: the device would stop.
         let entries = depth.saturating_mul(options.queue_pairs).min(about.limits.completions);
         let completions = Arc::new(Completions::new(Arc::clone(&context), entries).map_err(cannot_open)?);
         let domain = Arc::new(ProtectionDomain::new(context).map_err(cannot_open)?);
@@ -143,7 +143,7 @@ impl SendDevice for VerbsSender {
         let make = |inline| {
             VerbsQueuePair::for_requests(domain.clone(), completions.clone(), transport, self.depth, inline)
         };
-        // Not every device has room for payloads in the request itself.
+        // Not every device has room for payloads within the request.
         let queue_pair = make(INLINE_LEN)
             .or_else(|_| make(0))
             .map_err(|source| self.system_error("make a queue pair", source))?;

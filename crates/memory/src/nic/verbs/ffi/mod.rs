@@ -6,7 +6,7 @@
 //! be called from any thread (ibv_open_device(3), "libibverbs is thread-safe"), hence Send and Sync.
 //!
 //! Destruction fails with EIO if the device was unplugged. The library has then freed its own side or leaks it; all
-//! we can do is log it.
+//! that is left to do is to log it.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "verbs-requester")]
@@ -34,7 +34,7 @@ use crate::region::Region;
 fn check_errno(errno: i32) -> io::Result<()> {
     match errno {
         0 => Ok(()),
-        // Some return -1 and set errno, most return it.
+        // Some return -1 and set errno; most return it.
         -1 => Err(io::Error::last_os_error()),
         errno => Err(io::Error::from_raw_os_error(errno.abs())),
     }
@@ -43,13 +43,13 @@ fn check_errno(errno: i32) -> io::Result<()> {
 /// An object of the library.
 struct Raw<T>(NonNull<T>);
 
-// SAFETY: verbs are thread-safe, and no object is tied to the thread that made it.
+// SAFETY: verbs are thread-safe, and no object is tied to the thread that created it.
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for Send.
 unsafe impl<T> Sync for Raw<T> {}
 
 impl<T> Raw<T> {
-    /// What a verb returned: an object, or null and errno.
+    /// The result of a verb: an object, or null with errno set.
     fn new(made: *mut T) -> io::Result<Raw<T>> {
         NonNull::new(made).map(Raw).ok_or_else(io::Error::last_os_error)
     }
@@ -98,9 +98,8 @@ impl DeviceList {
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the array came from ibv_get_device_list and is freed once. Devices that were
-        // opened stay (its manual page says so), others are not used after this: no pointer leaves
-        // `iter` but for ibv_open_device.
+        // SAFETY: the array came from ibv_get_device_list and is freed once. Devices that were opened stay (its
+        // manual page says so), others are not used after this: no pointer leaves `iter` except to ibv_open_device.
         unsafe { ibv::ibv_free_device_list(self.first.as_ptr()) }
     }
 }
@@ -114,7 +113,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Opens the device of that name; `None` if there is none.
+    /// Opens the device with this name; `None` if there is none.
     pub(super) fn open(name: &str) -> io::Result<Option<Context>> {
         let list = DeviceList::get()?;
         let Some((_, device)) = list.iter().find(|(n, _)| n == name) else { return Ok(None) };
@@ -266,7 +265,6 @@ impl MemoryRegion {
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// Its bytes.
     pub(super) fn len(&self) -> u64 {
         self.region.len()
     }
@@ -300,9 +298,9 @@ pub(super) struct Completions {
     cq: Raw<ibv::ibv_cq>,
     channel: Raw<ibv::ibv_comp_channel>,
     context: Arc<Context>,
-    /// Whether somebody waits for an event. One at a time: an event taken by one would not wake another.
+    /// Whether somebody waits for an event. Only one may: an event taken by one waiter would not wake another.
     waiting: Mutex<bool>,
-    /// Notified when nobody waits any more.
+    /// Notified when the waiter has finished.
     free: Condvar,
 }
 
@@ -360,7 +358,7 @@ impl Completions {
             if left.is_zero() {
                 break;
             }
-            // Armed first and polled again after: a completion in between raised no event.
+            // Armed first, then polled again: a completion in between raised no event.
             self.request_notification()?;
             self.poll(out)?;
             if out.len() > before {
@@ -373,14 +371,14 @@ impl Completions {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            // The event may be for completions that were polled before: then this waits again.
+            // The event may be for completions polled before; then this waits again.
             self.acknowledge_events();
             self.poll(out)?;
         }
         Ok(())
     }
 
-    /// The right to wait for events, once nobody else has it; `None` if somebody does until `end`.
+    /// The right to wait for events, once nobody else has it; `None` if somebody still has it at `end`.
     fn acquire_wait_turn(&self, end: Instant) -> Option<Turn<'_>> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let left = end.saturating_duration_since(Instant::now());
@@ -465,12 +463,12 @@ pub(super) struct QueuePairPath {
     pub(super) start_psn: u32,
     /// Path MTU in bytes.
     pub(super) mtu: u32,
-    /// Atomics and reads in flight that it answers; RC only.
+    /// Atomics and reads in flight that the queue pair answers; RC only.
     pub(super) rd_atomic: u8,
 }
 
 impl QueuePairPath {
-    /// The path of a queue pair that sends, and receives nothing but answers.
+    /// The path of a queue pair that sends, and receives only answers.
     pub(super) fn to_peer(
         port: u8,
         gid_index: u8,
@@ -495,7 +493,7 @@ pub(super) struct VerbsQueuePair {
 }
 
 impl VerbsQueuePair {
-    /// Makes one in state RESET, with room for `receives`, that never sends.
+    /// Makes a queue pair in state RESET that has room for `receives` and never sends.
     pub(super) fn new(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
@@ -603,7 +601,7 @@ impl VerbsQueuePair {
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
-    /// Its current state and expected PSN, from the device.
+    /// Its current state and expected PSN, as the device reports them.
     pub(super) fn query_state(&self) -> io::Result<(ibv::ibv_qp_state::Type, u32)> {
         use ibv::ibv_qp_attr_mask as mask;
         let mut attributes = ibv::ibv_qp_attr::default();
@@ -616,12 +614,12 @@ impl VerbsQueuePair {
         Ok((attributes.qp_state, attributes.rq_psn & Psn::MASK))
     }
 
-    /// To ERROR: it takes nothing more. Returns its expected PSN at that moment.
+    /// Moves it to ERROR, where it accepts nothing more. Returns its expected PSN at that moment.
     pub(super) fn enter_error_state(&self) -> io::Result<u32> {
         use ibv::ibv_qp_attr_mask as mask;
         let attributes = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
         self.modify_attributes(attributes, mask::IBV_QP_STATE)?;
-        // The kernel's soft-RoCE may have had a packet in hand.
+        // The kernel's soft-RoCE may still have had a packet in hand.
         std::thread::sleep(std::time::Duration::from_millis(1));
         self.query_state().map(|(_, expected_psn)| expected_psn)
     }

@@ -1,4 +1,4 @@
-//! Single operations of a requester, with all that tests need beyond what a translator sends.
+//! Single operations of a requester, with everything that tests need beyond what a translator sends.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,7 +10,7 @@ use super::{MemoryRegion, VerbsQueuePair, check_errno};
 use crate::nic::verbs::requester::{RdmaOperation, Work};
 
 impl VerbsQueuePair {
-    /// Posts one operation from or to its place in `local`. It completes once, whatever its outcome.
+    /// Posts one operation from or to its place in `local`. It completes once, whatever the outcome.
     pub(in crate::nic::verbs) fn post_send(&self, local: &MemoryRegion, work: &Work) -> io::Result<()> {
         use ibv::ibv_wr_opcode as opcode;
         let end = work.local.checked_add(u64::from(work.len));
@@ -25,7 +25,7 @@ impl VerbsQueuePair {
         let mut request = ibv::ibv_send_wr {
             wr_id: work.id,
             sg_list: &mut piece,
-            // A piece of length 0 means 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
+            // A piece of length 0 would mean 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
             num_sge: i32::from(work.len > 0),
             send_flags: ibv::ibv_send_flags::IBV_SEND_SIGNALED.0,
             ..Default::default()

@@ -1,5 +1,4 @@
-//! What a requester does and a passive queue pair never does: it sends from its own memory, and polls for
-//! completions.
+//! What a requester does but a passive queue pair never does: send from its own memory, and poll for completions.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,8 +13,8 @@ use crate::nic::verbs::send::{CompletionStatus, SendCompletion, SendOperation, S
 use crate::region::Region;
 
 impl MemoryRegion {
-    /// Registers `region` for this side only, as the source of sends and the target of READs and atomics. No peer has
-    /// any right to it.
+    /// Registers `region` for this side only, as the source of sends and the target of READs and atomics. No peer has any
+    /// right to it.
     pub(in crate::nic::verbs) fn register_local(
         domain: Arc<ProtectionDomain>,
         region: Arc<Region>,
@@ -41,13 +40,13 @@ pub(in crate::nic::verbs) struct Sending {
     pub(in crate::nic::verbs) timeout: u8,
 }
 
-/// Retries before the requester gives up: the most that the field holds.
+/// Retries before the requester gives up: the largest value of the field.
 const RETRIES: u8 = 7;
-/// The same after RNR NAKs, where 7 means no limit (ibv_modify_qp(3)).
+/// Retries after RNR NAKs, where 7 means no limit (ibv_modify_qp(3)).
 const RNR_RETRIES: u8 = 7;
 
 impl VerbsQueuePair {
-    /// Makes one in state RESET, with room for `sends`, in which `inline` bytes of payload fit.
+    /// Makes a queue pair in state RESET with room for `sends`, whose requests can hold `inline` bytes of payload.
     pub(in crate::nic::verbs) fn for_requests(
         domain: Arc<ProtectionDomain>,
         completions: Arc<Completions>,
@@ -58,7 +57,7 @@ impl VerbsQueuePair {
         VerbsQueuePair::with_queues(domain, completions, transport, (sends, inline), 0)
     }
 
-    /// Any state to RESET: what was posted is forgotten.
+    /// Any state to RESET: posted requests are forgotten.
     pub(in crate::nic::verbs) fn reset(&self) -> io::Result<()> {
         let attributes =
             ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
@@ -87,8 +86,8 @@ impl VerbsQueuePair {
         self.modify_attributes(attributes, fields)
     }
 
-    /// Posts work requests as one list. Request n of it has its payload in place `first` + n of the `depth` places of
-    /// `payloads`, until it is complete. Returns how many were taken.
+    /// Posts work requests as one list. Until request n is complete, its payload is in place `first` + n of the `depth`
+    /// places of `payloads`. Returns how many were taken.
     pub(in crate::nic::verbs) fn post_chain(
         &self,
         chain: &mut SendChain,
@@ -157,7 +156,7 @@ impl VerbsQueuePair {
         let piece = ibv::ibv_sge { addr: start + place, length: len, lkey: payloads.local_key() };
         let mut wr = ibv::ibv_send_wr {
             wr_id: id,
-            // A piece of length 0 means 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
+            // A piece of length 0 would mean 2^31 bytes on some devices (InfiniBand specification, 10.7.3.1).
             num_sge: i32::from(len > 0),
             send_flags: if is_signalled { flags::IBV_SEND_SIGNALED.0 } else { 0 }
                 | if is_inline { flags::IBV_SEND_INLINE.0 } else { 0 },
@@ -185,14 +184,14 @@ impl VerbsQueuePair {
     }
 }
 
-/// Memory for a list of work requests, used again and again.
+/// Memory for a list of work requests, reused for each list.
 #[derive(Default)]
 pub(in crate::nic::verbs) struct SendChain {
     list: Vec<ibv::ibv_send_wr>,
     pieces: Vec<ibv::ibv_sge>,
 }
 
-// SAFETY: pointers in it are valid and used only during one call, which makes them anew.
+// SAFETY: the pointers in it are valid and used only during one call, which sets them anew.
 unsafe impl Send for SendChain {}
 
 impl Completions {
