@@ -1,4 +1,4 @@
-//! The bare system calls of a UDP link, as a benchmark's reference.
+//! The bare system calls of a UDP link, as a reference for benchmarks.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,7 +35,7 @@ pub struct BareSender {
 }
 
 impl BareSender {
-    /// For datagrams of `len` bytes, `run` of them per message (1: plain), `messages` of these per call.
+    /// For datagrams of `len` bytes, `run` of them per message (1: plain), `messages` messages per call.
     ///
     /// # Errors
     /// No socket is available on loopback.
@@ -51,7 +51,7 @@ impl BareSender {
         })
     }
 
-    /// One call; returns how many datagrams the kernel accepted.
+    /// Makes one call; returns how many datagrams the kernel accepted.
     pub fn send(&mut self) -> Result<usize> {
         let segment = (self.run > 1).then_some(self.len);
         let message = || Outgoing { bytes: &self.payload, segment, to: Some(self.to.into()), from: None };
@@ -92,7 +92,7 @@ impl BareReceiver {
         self.local
     }
 
-    /// One call, after a wait if nothing is there; returns how many datagrams arrived.
+    /// Makes one call, after a wait if nothing is there; returns how many datagrams arrived.
     pub fn recv(&mut self, timeout: Duration) -> Result<usize> {
         let Self { socket, messages, buffers, each, .. } = self;
         let mut receive = || messages.recv(socket.as_fd(), buffers.chunks_exact_mut(*each));

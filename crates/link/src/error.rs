@@ -22,7 +22,7 @@ pub enum LinkError {
     /// A port below `net.ipv4.ip_unprivileged_port_start` without CAP_NET_BIND_SERVICE.
     #[error("UDP port {} needs CAP_NET_BIND_SERVICE; run as root or choose a port from 1024 on", .0.port())]
     PrivilegedPort(SocketAddr),
-    /// Sockets for reports and their NACKs are of IPv4.
+    /// Sockets for reports and their NACKs use IPv4.
     #[error("{0} is an IPv6 address; reports and NACKs go over IPv4 only: use an IPv4 address")]
     Ipv6(SocketAddr),
     /// The program lacks CAP_NET_RAW.

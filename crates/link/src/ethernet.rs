@@ -19,7 +19,7 @@ use crate::{Link, LinkCounters, PacketConfig, Result, Scope, SocketKind, WireLin
 /// Messages of ARP or neighbour discovery per batch; further requests and answers go into the next.
 const RESOLUTION_BATCH: usize = 8;
 
-/// Sends and receives packets under its own address.
+/// Sends and receives packets under an address of its own.
 pub struct EthernetLink {
     link: WireLink,
     mac: [u8; 6],
@@ -27,8 +27,8 @@ pub struct EthernetLink {
     neighbours: Neighbours,
     /// Messages of ARP or neighbour discovery to send.
     messages: PacketBatch,
-    /// Number and bytes of what only the link below counts: messages of ARP or neighbour discovery, and fragments of
-    /// others' datagrams.
+    /// Number and bytes of packets that only the link below counts: messages of ARP or neighbour discovery, and
+    /// fragments of others' datagrams.
     not_ours_received: (u64, u64),
     messages_sent: (u64, u64),
     unreachable: u64,
@@ -40,7 +40,7 @@ impl EthernetLink {
         Self::open_with_kind(SocketKind::Packet, config, ip)
     }
 
-    /// The same, with frames sent and received by sockets of this `kind`.
+    /// As [`EthernetLink::open`], with frames sent and received by sockets of this `kind`.
     pub fn open_with_kind(kind: SocketKind, config: &PacketConfig, ip: impl Into<IpAddr>) -> Result<Self> {
         let ip = ip.into();
         let link = match ip {
@@ -63,7 +63,7 @@ impl EthernetLink {
         })
     }
 
-    /// The interface, as of when the link was opened.
+    /// The interface as it was when the link was opened.
     pub fn interface(&self) -> &NetworkInterface {
         self.link.interface()
     }
@@ -152,8 +152,8 @@ impl Link for EthernetLink {
             if batch.ethernet_frame(index).is_some() {
                 continue;
             }
-            // Read from the header if the writer did not record it, even in damaged packets. One too short
-            // for a header gets no Ethernet header, and the link below counts it as malformed.
+            // Read from the header if the writer did not record it, even in damaged packets. A packet too short for a
+            // header gets no Ethernet header, and the link below counts it as malformed.
             let destination = batch.addresses(index).map(|addresses| IpAddr::V4(*addresses.destination.ip()));
             let Some(to) = destination.or_else(|| destination_address(batch.packet(index))) else {
                 continue;
@@ -169,8 +169,8 @@ impl Link for EthernetLink {
         self.link.send(batch)
     }
 
-    /// Does not count ARP and neighbour discovery, nor fragments without ports to another address; packets to a silent
-    /// neighbour are unreachable.
+    /// Does not count ARP and neighbour discovery, nor fragments without ports for another address; packets to a
+    /// silent neighbour count as unreachable.
     fn link_counters(&self) -> LinkCounters {
         let below = self.link.link_counters();
         LinkCounters {
@@ -197,7 +197,7 @@ fn destination_address(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether an IPv6 packet is one of ICMP: of these, only neighbour discovery is received.
+/// Whether an IPv6 packet is ICMP, of which only neighbour discovery is received.
 fn is_icmp(packet: &[u8]) -> bool {
     ipv6::Ipv6Header::from_first_bytes(packet).is_some_and(|header| header.next_header() == ipv6::NEXT_ICMPV6)
 }

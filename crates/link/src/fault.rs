@@ -37,10 +37,10 @@ use crate::Scope;
 /// A reordered frame is overtaken by at most this many others.
 pub const REORDER_MAX: u8 = 16;
 
-/// How long a frame to reorder waits for others to overtake it. Then it is sent anyway.
+/// Longest time that a frame to be reordered waits for others to overtake it. Then it is sent anyway.
 pub const HOLD: Duration = Duration::from_millis(20);
 
-/// Most frames held for reordering; beyond that, frames pass. Only a reorder probability near 1 reaches this.
+/// Most frames held for reordering; beyond that, frames pass unchanged. Only a reorder probability near 1 reaches this.
 const HELD_MAX: usize = 64;
 
 /// Probability of each fault, per frame. A frame suffers at most one, so that its fate is one word and each
@@ -55,7 +55,7 @@ pub struct Faults {
     corrupt: f64,
 }
 
-/// An error in a description of faults, in words.
+/// What is wrong with a description of faults, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FaultsError(String);
@@ -73,12 +73,12 @@ impl Faults {
         self.corrupt > 0.0
     }
 
-    /// Whether frames are dropped, and suffer nothing else.
+    /// Whether frames are at most dropped, and suffer nothing else.
     pub fn only_drop(&self) -> bool {
         self.drop > 0.0 && *self == Self { drop: self.drop, ..Self::NONE }
     }
 
-    /// The share of frames that is dropped.
+    /// The share of frames that are dropped.
     pub fn drop_share(&self) -> f64 {
         self.drop
     }
@@ -165,8 +165,8 @@ pub enum FaultOutcome {
     },
 }
 
-/// Whether a RoCEv2 packet must still be accepted after its bit `bit` was flipped, as no checksum covers it: those of BTH
-/// byte 4 (FECN, BECN and reserved bits), and of IPv6 the traffic class, flow label and hop limit.
+/// Whether a RoCEv2 packet must still be accepted after its bit `bit` was flipped, because no checksum covers it: BTH
+/// byte 4 (FECN, BECN and reserved bits) and, over IPv6, the traffic class, flow label and hop limit.
 pub fn is_uncovered_bit(packet: &[u8], bit: u32) -> bool {
     match ipv6::is_ipv6(packet) {
         false => bit / 8 == 32,
@@ -181,9 +181,9 @@ dta_proto::counters! {
     pub struct FaultCounts {
         /// Frames handed to the injector.
         pub frames: u64,
-        /// Of these, untouched.
+        /// Frames of these that were left untouched.
         pub passed: u64,
-        /// Currently held, to be sent late.
+        /// Frames currently held, to be sent late.
         pub held: u64,
     }
     by counts_by_fault: Fault {
@@ -200,9 +200,9 @@ pub struct FaultInjector {
     scope: Scope,
     random: SplitMix64,
     counts: FaultCounts,
-    /// Oldest first.
+    /// The held frames, oldest first.
     held: Vec<HeldFrame>,
-    /// The held frames, by [`HeldFrame::slot`].
+    /// The packets of held frames, by [`HeldFrame::slot`].
     store: PacketBatch,
     free: Vec<usize>,
     leaving: PacketBatch,
@@ -210,7 +210,7 @@ pub struct FaultInjector {
 
 struct HeldFrame {
     slot: usize,
-    /// Its number among all frames seen.
+    /// Its sequence number among all frames seen.
     number: u64,
     overtaken: u8,
     places: u8,
@@ -331,7 +331,7 @@ impl FaultInjector {
     /// overtake older ones.
     fn release_overtaken(&mut self, number: u64, observe: &mut impl FnMut(FaultOutcome, u64, &[u8])) {
         self.count_overtaken(number);
-        // The oldest first: it overtakes no other, so no frame is overtaken too often.
+        // The oldest first: releasing it overtakes no other, so no frame is overtaken too often.
         while let Some(position) = self.held.iter().position(|held| held.overtaken >= held.places) {
             self.release_frame(position, observe);
         }

@@ -22,8 +22,7 @@ use crate::sys;
 use crate::{Link, LinkCounters, LinkError, Result, RingCounters, Scope, UdpLink};
 
 const RINGS_MAX: usize = 32;
-/// Turns after which the socket is read even if the rings have frames, and after which the other ends'
-/// signals are read.
+/// Turns after which the socket is read even if the rings have frames, and the other ends' signals are read.
 const LOOK_AROUND: u32 = 32;
 /// Most batches read from the socket when a ring starts.
 const BEFORE_A_RING: u32 = 64;
@@ -35,14 +34,14 @@ pub struct HostLink {
     /// The ring to read next.
     next: usize,
     turn: u32,
-    /// Batches to read from the socket before any ring.
+    /// Number of batches to read from the socket before any ring.
     socket_first: u32,
-    /// Received through the socket, waiting until ending rings are empty.
+    /// Packets received through the socket that wait until ending rings are empty.
     later: Option<PacketBatch>,
     /// Counters of frames that rings lost or rejected.
     lost: LinkCounters,
     former: RingCounters,
-    /// Of the current batch: which packets went through a ring, or count as lost.
+    /// For each packet of the current batch, whether it went through a ring, or counts as lost.
     done: Vec<bool>,
     over: Vec<(SocketAddrV4, Over)>,
 }
@@ -72,7 +71,7 @@ impl HostLink {
         }
     }
 
-    /// The same, with a door for requesters on this machine. See [`Door`] for its name.
+    /// The same link, with a door for requesters on this machine. See [`Door`] for its name.
     pub fn with_door(mut self, name: String) -> std::io::Result<(Self, Door)> {
         let (door, arrivals) = Door::open(name)?;
         self.arrivals = Some(arrivals);
@@ -91,7 +90,7 @@ impl HostLink {
         }
         self.settle_endings();
         if self.rings.len() >= RINGS_MAX {
-            // Its other end sees it close, and continues by UDP.
+            // The other end sees this one close, and continues by UDP.
             return;
         }
         self.rings.push(HostRing { end, ending: false, begun: false });
@@ -129,7 +128,7 @@ impl HostLink {
             return Ok(true);
         }
         for ring in &mut self.rings {
-            // An error shows when frames are read.
+            // An error shows up when frames are read.
             if ring.ending || ring.end.announce_sleep().unwrap_or(true) {
                 return Ok(true);
             }
@@ -144,7 +143,7 @@ impl HostLink {
         sys::wait_for_events(&fds[..count], sys::READABLE, timeout)
     }
 
-    /// Reads the other ends' signals: those that are gone have sent all they will.
+    /// Reads the other ends' signals. Ends that are gone have sent everything that they will.
     fn read_ring_signals(&mut self) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.ending) {
             ring.ending = ring.end.read_signals().is_err();
@@ -152,7 +151,7 @@ impl HostLink {
         self.settle_endings();
     }
 
-    /// Determines how far to read ending rings.
+    /// Limits ending rings to what has been written.
     fn settle_endings(&mut self) {
         let mut index = 0;
         while index < self.rings.len() {
@@ -167,19 +166,17 @@ impl HostLink {
         }
     }
 
-    /// Adds rings that were joined.
     fn admit_joined_ring(&mut self) {
         let Some(arrivals) = &self.arrivals else { return };
         let Ok((mut end, token)) = arrivals.try_recv() else { return };
-        // Protocol violators are not served.
+        // Ends that violate the protocol are not served.
         if confirm_ring_token(&mut end, &token) == Ok(true) {
             self.add(end);
         }
     }
 
-    /// Reads the socket; returns whether `batch` has packets now. If a ring has ended meanwhile, these are
-    /// the ring's, and the socket's wait.
-    /// what the ring has, and what the socket had waits.
+    /// Reads the socket; returns whether `batch` has packets now. If a ring has ended meanwhile, `batch` gets
+    /// the ring's packets, and the socket's wait.
     fn take_from_socket(&mut self, batch: &mut PacketBatch) -> Result<bool> {
         if self.udp.recv(batch, Some(Duration::ZERO))? == 0 {
             return Ok(false);
@@ -193,7 +190,7 @@ impl HostLink {
         Ok(!batch.is_empty() || self.take_later(batch))
     }
 
-    /// Takes what waited for ending rings; returns whether there was anything.
+    /// Takes the packets that waited for ending rings; returns whether there were any.
     fn take_later(&mut self, batch: &mut PacketBatch) -> bool {
         let Some(later) = self.later.take() else { return false };
         *batch = later;
@@ -253,12 +250,12 @@ impl HostLink {
         self.former.add(&ring.end.last_counters());
         self.former.broken += u64::from(matches!(over, Over::Broken(_)));
         self.over.push((ring.end.served_address(), over));
-        // A caller that never asks does not need all of them.
+        // A caller that never asks does not need them all.
         let most = self.over.len().saturating_sub(RINGS_MAX);
         self.over.drain(..most);
     }
 
-    /// Puts packets for rings into them; returns how many.
+    /// Puts packets into the rings that they belong to; returns how many.
     fn send_by_rings(&mut self, batch: &PacketBatch) -> usize {
         let mut sent = 0;
         self.done.clear();
@@ -292,7 +289,7 @@ impl HostLink {
                     }
                 }
                 Err(over) => {
-                    // The rest goes through the socket.
+                    // The remaining packets go through the socket.
                     last = None;
                     self.remove_ring(at, over);
                 }
@@ -366,7 +363,7 @@ impl Link for HostLink {
             return self.udp.send(batch);
         }
         let sent = self.send_by_rings(batch);
-        // The usual case: nothing to check again.
+        // The usual case: every packet went through a ring.
         if self.done.iter().all(|done| *done) {
             batch.clear();
             return Ok(sent);
@@ -395,7 +392,7 @@ impl Link for HostLink {
         sum
     }
 
-    /// The socket's: any frame may go through it.
+    /// The socket's scope: any frame may go through it.
     fn corruption_scope(&self) -> Scope {
         self.udp.corruption_scope()
     }

@@ -1,10 +1,10 @@
-//! Where datagrams to a port come from: a UDP socket, or AF_XDP with a socket behind it.
+//! Sources of datagrams to a port: a UDP socket, or AF_XDP with a socket behind it.
 //!
-//! At an interface, a program takes plain UDP datagrams to the port before the kernel's network stack sees them
-//! ([`crate::xdp`]). It leaves everything else to the kernel: ARP, other ports, and of datagrams to this port those that are
+//! A program at an interface takes plain UDP datagrams to the port before the kernel's network stack sees them
+//! ([`crate::xdp`]). It leaves everything else to the kernel: ARP, other ports, and datagrams to this port that are
 //! fragmented, have IP options or a tag, or go to an address that the interface got later. A socket at the same port
-//! receives these, so nothing is lost that a socket would have received; and it sends, so that the kernel's routes and
-//! neighbours are used.
+//! receives these, so nothing is lost that a socket would have received. The socket also sends, so that the kernel's routes
+//! and neighbours are used.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +17,7 @@ use crate::udp::Instruction;
 use crate::xdp::{EventLimits, EventTables, Mode, ReportForm, Watch, XdpIntake, XdpReceiver};
 use crate::{Link, LinkCounters, Result, Scope, UdpConfig, UdpLink};
 
-/// How many batches of AF_XDP may come before the socket is read.
+/// Most batches from AF_XDP before the socket is read.
 const BEFORE_THE_SOCKET: u32 = 64;
 
 /// Receives datagrams to one port, and sends from it.
@@ -31,15 +31,15 @@ struct XdpPart {
     interface: String,
     /// Readable when a socket of AF_XDP or the UDP socket is.
     ready: Watch,
-    /// Batches since the UDP socket was read.
+    /// Batches since the UDP socket was last read.
     since_socket: u32,
-    /// The number by which the program knows the listener, if it drops unchanged reports of it.
+    /// The listener's number in the program, if the program drops unchanged reports for it.
     events: Option<u32>,
-    /// Whether the last batch came past the program.
+    /// Whether the last batch came through the program.
     is_last_by_xdp: bool,
 }
 
-/// Opens links at interfaces; those of one interface share its program and memory, and have to be read by one thread.
+/// Opens links at interfaces. Those of one interface share its program and memory, and must be read by one thread.
 #[derive(Default)]
 pub struct IntakeOpener {
     interfaces: Vec<XdpIntake>,
@@ -49,33 +49,33 @@ pub struct IntakeOpener {
 }
 
 impl IntakeOpener {
-    /// With XDP programs in this mode; [`IntakeOpener::default`] takes the first possible one.
+    /// Opens with XDP programs in this mode; [`IntakeOpener::default`] uses the first possible mode.
     pub fn with_mode(mode: Mode) -> Self {
         Self { mode: Some(mode), ..Self::default() }
     }
 
-    /// Has the program at an interface drop unchanged reports, of listeners [opened](IntakeOpener::open_for_events) so.
-    /// It must come before the first link of this interface.
+    /// Has the program at an interface drop unchanged reports for listeners opened with [`IntakeOpener::open_for_events`].
+    /// Must be called before the first link of this interface is opened.
     pub fn drop_unchanged_at(&mut self, interface: &str, limits: EventLimits) {
         self.events = Some((interface.to_owned(), limits));
     }
 
-    /// The tables of the interface that drops unchanged reports, if a link is open there; once.
+    /// The tables of the interface that drops unchanged reports, if a link is open there; only the first call returns them.
     pub fn take_event_tables(&mut self) -> Option<EventTables> {
         self.interfaces.iter_mut().find_map(XdpIntake::take_event_tables)
     }
 
-    /// Opens a link for `port` of an interface; 0 lets the kernel choose. `corrupt`: as [`UdpConfig::for_reports`].
+    /// Opens a link for `port` of an interface; 0 lets the kernel choose. `corrupt` is as in [`UdpConfig::for_reports`].
     ///
     /// # Errors
     /// There is no such interface, or it has no IPv4 address; the port is in use; privileges are missing; the
     /// interface has an XDP program, or one of its queues an AF_XDP socket; or the kernel or the driver cannot do it.
-    /// Each says what to do.
+    /// Each error says what to do.
     pub fn open(&mut self, interface: &str, port: u16, corrupt: bool) -> Result<IntakeLink> {
         self.open_for_events(interface, port, corrupt, None)
     }
 
-    /// The same; `form`: the program at the interface drops unchanged Telemetry Reports, which it reads so.
+    /// The same; with a `form`, the program at the interface drops unchanged Telemetry Reports of that form.
     ///
     /// # Errors
     /// As [`IntakeOpener::open`].
@@ -89,14 +89,14 @@ impl IntakeOpener {
         let socket = UdpLink::open(&config(interface, port, corrupt))?;
         let intake = self.intake(interface)?;
         let mut receivers = intake.add_listener(socket.local_addr().port(), 1, form)?;
-        // One was asked for.
+        // Exactly one was asked for.
         let receiver = receivers.remove(0);
         let events = form.map(|_| intake.last_listener());
         IntakeLink::with_xdp(socket, receiver, interface, events)
     }
 
-    /// Opens links for several threads, each with its part of the interface's queues. What comes by the sockets behind
-    /// them is dealt out as [`UdpLink::open_group`] says.
+    /// Opens links for several threads, each with its part of the interface's queues. Datagrams that come through the
+    /// sockets behind them are distributed as in [`UdpLink::open_group`].
     ///
     /// # Errors
     /// As [`IntakeOpener::open`] and [`UdpLink::open_group`], and if there are fewer queues than links.
@@ -115,7 +115,7 @@ impl IntakeOpener {
         both.map(|(socket, receiver)| IntakeLink::with_xdp(socket, receiver, interface, None)).collect()
     }
 
-    /// The interfaces that are open, and what carries the datagrams of each.
+    /// The open interfaces, and what carries the datagrams of each.
     pub fn descriptions(&self) -> impl Iterator<Item = (&str, String)> {
         self.interfaces.iter().map(|open| (open.interface_name(), open.describe()))
     }
@@ -135,7 +135,7 @@ impl IntakeOpener {
     }
 }
 
-/// Of a socket for the datagrams of an interface.
+/// The configuration of a socket for the datagrams of an interface.
 fn config(interface: &str, port: u16, corrupt: bool) -> UdpConfig {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     UdpConfig { interface: Some(interface.into()), ..UdpConfig::for_reports(any, corrupt) }
@@ -162,33 +162,33 @@ impl IntakeLink {
         Ok(Self { socket, xdp: Some(xdp) })
     }
 
-    /// Whether the last batch came past the program at an interface: by the queues, not by the socket's choice.
+    /// Whether the last batch came through the program at an interface, so that its queue chose this link.
     pub fn is_last_by_xdp(&self) -> bool {
         self.xdp.as_ref().is_some_and(|xdp| xdp.is_last_by_xdp)
     }
 
-    /// Deals out what comes by the sockets of a [group](IntakeOpener::open_group) by another program from now on.
+    /// From now on, another program chooses among the sockets of a [group](IntakeOpener::open_group).
     ///
     /// # Errors
-    /// The kernel refuses the program.
+    /// The kernel rejects the program.
     pub fn replace_choice(&self, choose: &[Instruction]) -> Result<()> {
         self.socket.replace_choice(choose)
     }
 
-    /// The number by which the program at the interface knows this listener, if it drops unchanged reports and has
-    /// seen those of the last batch.
+    /// The listener's number in the program at the interface, if that drops unchanged reports and the last batch came
+    /// through it.
     pub fn events_of_last_batch(&self) -> Option<u32> {
         self.xdp.as_ref().filter(|xdp| xdp.is_last_by_xdp).and_then(|xdp| xdp.events)
     }
 
-    /// Confirms to that program that all reports received so far were processed.
+    /// Confirms to that program that all reports received so far have been processed.
     pub fn confirm_processed(&mut self) {
         if let Some(xdp) = &mut self.xdp {
             xdp.receiver.confirm_processed();
         }
     }
 
-    /// Where it receives, as people write it: `ADDRESS:PORT` or `xdp:INTERFACE:PORT`.
+    /// Where it receives, in the form that people write: `ADDRESS:PORT` or `xdp:INTERFACE:PORT`.
     pub fn describe_address(&self) -> String {
         let local = self.socket.local_addr();
         match &self.xdp {
@@ -207,7 +207,7 @@ impl IntakeLink {
         &self.socket
     }
 
-    /// As [`IntakeLink::udp_link`], to send.
+    /// As [`IntakeLink::udp_link`], for sending.
     pub fn udp_link_mut(&mut self) -> &mut UdpLink {
         &mut self.socket
     }

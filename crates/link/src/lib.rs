@@ -7,7 +7,7 @@
 //!   receive and stripped on send. [`UdpListener`] only receives, over IPv6 too (48 bytes), and [`Ipv6FrameLink`] is for
 //!   RoCEv2 frames over IPv6.
 //! - [`packet`]: whole Ethernet frames on an interface (AF_PACKET), which needs CAP_NET_RAW.
-//! - [`xdp`]: the same through AF_XDP, past the kernel's network stack.
+//! - [`xdp`]: the same through AF_XDP, bypassing the kernel's network stack.
 //! - [`wire`]: either of these two, by configuration.
 //! - [`ethernet`]: packets under the link's own address on such an interface, with ARP.
 //! - [`intake`]: datagrams to a port, by a UDP socket or AF_XDP.
@@ -51,10 +51,9 @@ pub use udp::{Ipv6FrameLink, RunUse, UdpConfig, UdpLink, UdpListener};
 pub use wire::{SocketKind, Wire, WireLink};
 pub use xdp::{XdpConfig, XdpLink};
 
-/// Says to the kernel that the calling thread works in batches (SCHED_BATCH). An arriving frame still wakes it
-/// on an idle processor, but does not preempt a sender in the middle of a batch: without this, a receiver on
-/// the sender's processor runs once per frame. The receive queue must hold what arrives in a time slice, as a
-/// raw link's ring does.
+/// Tells the kernel that the calling thread works in batches (SCHED_BATCH). An arriving frame still wakes it on an idle
+/// processor, but does not preempt a sender in the middle of a batch: without this, a receiver on the sender's processor
+/// runs once per frame. The receive queue must hold what arrives in a time slice, as a raw link's ring does.
 ///
 /// # Errors
 /// The system refuses; the thread then continues as before.

@@ -12,8 +12,8 @@ use crate::{LinkCounters, LinkError, Result, RingCounters, sys};
 pub enum Scope {
     /// The whole packet from the IPv4 header: raw frames and rings.
     Packet,
-    /// The payload after the 28 header bytes, over IPv6 48: UDP sockets without UDP checksum, where the sender's kernel
-    /// writes new headers. The payload needs its own check (the iCRC of RoCEv2).
+    /// The payload after the 28 header bytes (48 over IPv6): UDP sockets without UDP checksum, where the sender's
+    /// kernel writes new headers. The payload needs its own check (the iCRC of RoCEv2).
     Payload,
     /// UDP header and payload, the UDP checksum being that of the datagram before the flip: UDP sockets with
     /// checksum. Such a datagram is sent through a raw socket, because the kernel would correct the checksum.
@@ -26,13 +26,13 @@ pub trait Link: Send {
     /// timeout, or earlier if a signal arrived or everything was dropped as too long. So call it in a loop.
     fn recv(&mut self, batch: &mut PacketBatch, timeout: Option<Duration>) -> Result<usize>;
 
-    /// Sends all packets and empties the batch. Returns how many were sent; the others are counted by reason.
-    /// An error will recur next time.
+    /// Sends all packets and empties the batch. Returns how many were sent; the others are counted by reason. An error
+    /// recurs at the next call.
     fn send(&mut self, batch: &mut PacketBatch) -> Result<usize>;
 
     fn link_counters(&self) -> LinkCounters;
 
-    /// The part of them that went through shared rings.
+    /// The part of the counters that went through shared rings.
     fn ring_counters(&self) -> RingCounters {
         RingCounters::default()
     }
@@ -41,7 +41,7 @@ pub trait Link: Send {
     fn corruption_scope(&self) -> Scope;
 }
 
-/// As [`Link::recv`], with what a link receives without waiting.
+/// As [`Link::recv`], given what a link receives without waiting.
 pub(crate) fn recv_or_wait<L: AsFd>(
     link: &mut L,
     batch: &mut PacketBatch,

@@ -41,7 +41,7 @@ impl Neighbours {
         Self { mac, ip, all: Vec::new() }
     }
 
-    /// Makes `ip` a neighbour, with its Ethernet address if known. One of the other IP version cannot be reached.
+    /// Makes `ip` a neighbour, with its Ethernet address if known. The other IP version cannot be reached.
     pub(crate) fn add_neighbour(&mut self, ip: IpAddr, mac: Option<Mac>, now: Instant) {
         let fresh = Neighbour { ip, mac, since: now, asked: None };
         match self.all.iter_mut().find(|n| n.ip == ip) {
@@ -52,7 +52,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether every neighbour is known, or was requested in vain for long enough.
+    /// Whether every neighbour is known, or has not answered for long enough.
     pub(crate) fn is_settled(&self, now: Instant) -> bool {
         self.all.iter().all(|n| n.mac.is_some() || now.duration_since(n.since) >= GIVE_UP)
     }
@@ -84,8 +84,8 @@ impl Neighbours {
         if message.is_advertisement || IpAddr::V6(message.target) != self.ip {
             return None;
         }
-        // RFC 4861, 7.2.4. Who has no address yet asks whether anybody has this one; all others are answered themselves,
-        // those that do not say their Ethernet address at the one that their frame came from: they are on this link.
+        // RFC 4861, 7.2.4. A sender without an address asks whether anybody has this one: the answer goes to all nodes.
+        // Others are on this link, so without an Ethernet address of theirs, the answer goes where the frame came from.
         let (destination, mac) = match message.source.is_unspecified() {
             true => (ALL_NODES, ndp::multicast_mac(ALL_NODES)),
             false => (message.source, message.mac.unwrap_or(frame_source)),
@@ -100,7 +100,7 @@ impl Neighbours {
         Some(build_discovery_frame(mac, self.mac, &answer))
     }
 
-    /// Processes an ARP message; returns the reply if it is a request for us.
+    /// Processes an ARP message; returns the reply if it is a request for our address.
     pub(crate) fn handle_arp_message(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let message = arp::ArpRepr::parse_bytes(message).ok()?;
         self.learn_address(message.sender_ip.into(), message.sender_mac);
@@ -223,7 +223,7 @@ mod tests {
         let mut us = Neighbours::new(US.0, US.1);
         us.add_neighbour(PEER.1, Some(PEER.0), start);
         assert!(us.is_settled(start) && us.next_due_request(start).is_none());
-        // It returns with another Ethernet address and asks for us.
+        // The peer comes back with another Ethernet address and asks for us.
         us.handle_arp_message(&asks((Mac([2, 0, 0, 0, 0, 9]), PEER.1), US.1));
         assert_eq!(us.ethernet_header(PEER.1).map(|h| h[5]), Some(9));
         us.add_neighbour(PEER.1, None, start);
@@ -254,7 +254,7 @@ mod tests {
         let mut stranger = Neighbours::new(PEER.0, "fd00::9".parse().unwrap());
         assert_eq!(stranger.handle_discovery(US.0, &question[ETHERNET_LEN..]), None, "for somebody else");
 
-        // A host that is about to take our address.
+        // A host that is about to use our address.
         let IpAddr::V6(target) = us_ip else { unreachable!() };
         let probe = NeighbourMessage {
             is_advertisement: false,

@@ -24,7 +24,7 @@ pub struct UdpStats {
 }
 
 impl UdpStats {
-    /// Reads them, in the network namespace of the calling thread.
+    /// Reads the counters in the network namespace of the calling thread.
     ///
     /// # Errors
     /// `/proc` is not mounted, or does not have the counters.
@@ -61,8 +61,8 @@ impl UdpStats {
 }
 
 /// Packets to this host itself that the kernel dropped because too many were waiting for one CPU
-/// (`net.core.netdev_max_backlog`): it counts them at the interface `lo`, at no socket. Since the calling thread's
-/// namespace was created.
+/// (`net.core.netdev_max_backlog`), since the calling thread's namespace was created. The kernel counts them at
+/// the interface `lo`, not at a socket.
 ///
 /// # Errors
 /// `/proc` is not mounted, or `lo` is missing.
@@ -115,7 +115,7 @@ pub fn is_nobody_at(to: SocketAddrV4) -> bool {
 
 fn parse_loopback_drops(text: &str) -> Option<u64> {
     let received = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
-    // After bytes, packets and errors.
+    // The field after bytes, packets and errors.
     received.split_whitespace().nth(3)?.parse().ok()
 }
 
@@ -132,7 +132,7 @@ fn parse_socket_backlog(text: &str, local: SocketAddrV4) -> Option<u64> {
     sum(socket_lines(text, local).map(received))
 }
 
-/// The sum over all sockets; `None` without one, or if a line cannot be parsed.
+/// The sum over all sockets; `None` if there are none, or if a line cannot be parsed.
 fn sum(mut each: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = each.next()??;
     each.try_fold(first, |sum, one| Some(sum + one?))
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(parse_socket_drops(text, "127.0.0.2:4791".parse().unwrap()), None);
         assert_eq!(parse_socket_backlog(text, "127.0.0.1:4791".parse().unwrap()), Some(0x300));
         assert_eq!(parse_socket_backlog(text, "127.0.0.1:4792".parse().unwrap()), None);
-        // Two that share the address.
+        // Two sockets that share the address.
         let twice = format!("{text}{}", text.lines().nth(1).unwrap());
         assert_eq!(parse_socket_drops(&twice, "127.0.0.1:4791".parse().unwrap()), Some(34));
         assert_eq!(parse_socket_backlog(&twice, "127.0.0.1:4791".parse().unwrap()), Some(0x600));

@@ -27,7 +27,7 @@ pub const PORTS_MAX: usize = 64;
 const CALL_MAX: usize = 256;
 /// Ring size of a link for ARP and neighbour discovery only.
 const RESOLUTION_BUFFER: usize = 1 << 16;
-/// How often a silent link on an interface that went down checks whether the interface still exists.
+/// How often a silent link checks, after its interface went down, whether the interface still exists.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +55,15 @@ impl NetworkInterface {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketConfig {
     pub interface: String,
-    /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received.
+    /// UDP destination ports to receive, 64 at most; ARP is received too. Without any port, nothing is received.
     pub ports: Vec<u16>,
     /// Size of the kernel's receive ring in bytes: a frame takes 2,048, or more if the interface's MTU is
     /// larger.
     pub receive_buffer: usize,
-    /// An additional Ethernet address to receive under. The kernel's IP stack drops frames to it at once,
-    /// whereas it would try to route those to the interface's own. Not every network allows a host two
-    /// addresses.
+    /// An additional Ethernet address to receive under. The kernel's IP stack drops frames to it at once, whereas it would
+    /// try to route those to the interface's own address. Not every network allows a host two addresses.
     pub mac: Option<[u8; 6]>,
-    /// Our IPv6 address: with it, UDP over IPv6 to the ports is received, too, and neighbour discovery.
+    /// Our IPv6 address: if given, UDP over IPv6 to the ports and neighbour discovery are received too.
     pub ipv6_address: Option<Ipv6Addr>,
 }
 
@@ -82,16 +81,15 @@ impl PacketConfig {
 
 /// Sends and receives whole Ethernet frames on one interface.
 ///
-/// The kernel writes received frames into a ring shared with this process, so receiving takes no system call;
-/// frames that find the ring full count as dropped by the
-/// kernel.
+/// The kernel writes received frames into a ring shared with this process, so receiving takes no system call. Frames that
+/// find the ring full count as dropped by the kernel.
 ///
-/// Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding after an IPv4
-/// packet is removed. Of a fragmented UDP datagram, the first fragment is received if it is to one of the ports; the
-/// others have no ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is removed.
-/// Frames in a VLAN, of RoCEv1 and, without an [IPv6 address](PacketConfig::ipv6_address), over IPv6 are counted and
-/// not received; frames sent by this host are not received. Packets without Ethernet header are not sent, and count as
-/// malformed. For two threads, open two links, one without ports.
+/// Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding after an IPv4 packet
+/// is removed. The first fragment of a UDP datagram is received if it is for one of the ports; later fragments have no
+/// ports and are always received, so that the caller can count them. A priority tag (VLAN 0) is removed. Frames in a VLAN,
+/// RoCEv1 frames and, without an [IPv6 address](PacketConfig::ipv6_address), frames over IPv6 are counted but not received;
+/// frames sent by this host are not received. Packets without an Ethernet header are not sent, and count as malformed. For
+/// two threads, open two links, one of them without ports.
 pub struct PacketLink {
     socket: OwnedFd,
     interface: NetworkInterface,
@@ -99,10 +97,10 @@ pub struct PacketLink {
     ring: Option<FrameRing>,
     messages: Messages,
     queue: Vec<u16>,
-    /// Time since the interface went down and was last looked for; none while frames arrive.
+    /// When the interface was found down or last looked for; `None` while frames arrive.
     silent_since: Option<Instant>,
     counters: LinkCounters,
-    /// Drops at the kernel's ring up to the last query: its own counter restarts each time.
+    /// Drops at the kernel's ring up to the last query, after which the kernel counts from 0 again.
     dropped: Cell<u64>,
 }
 
@@ -127,7 +125,7 @@ impl PacketLink {
             return Err(LinkError::TooManyPorts(config.ports.len()));
         }
         let interface = NetworkInterface::lookup_by_name(&config.interface)?;
-        // Protocol 0 receives nothing until the filter is in place and the socket bound.
+        // With protocol 0, nothing is received until the filter is in place and the socket is bound.
         let socket =
             sys::open_socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.kind() {
                 io::ErrorKind::PermissionDenied => LinkError::NeedsNetRaw("raw frames on an interface"),
@@ -166,7 +164,7 @@ impl PacketLink {
         })
     }
 
-    /// The interface, as of when the link was opened.
+    /// The interface as it was when the link was opened.
     pub fn interface(&self) -> &NetworkInterface {
         &self.interface
     }
@@ -176,8 +174,8 @@ impl PacketLink {
         self.ring.as_ref().map_or(0, FrameRing::len)
     }
 
-    /// Checks whether the interface of this link still exists. If it was removed and created again under the
-    /// same name, it has another index, and this link receives nothing from it.
+    /// Checks whether the interface of this link still exists. If it was removed and created again under the same name, it
+    /// has another index, and this link receives nothing from it.
     ///
     /// # Errors
     /// [`LinkError::NoInterface`] if it was removed.
@@ -205,8 +203,8 @@ impl PacketLink {
             self.silent_since = None;
             return Ok(batch.len());
         }
-        // The ring does not show that an interface went down; the socket does, once. It may come up again,
-        // and then frames arrive again.
+        // The ring does not show that an interface went down; the socket does, once. The interface may come up again, and
+        // then frames arrive again.
         match sys::pending_error(self.socket.as_fd()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
@@ -296,7 +294,7 @@ fn packet_len(frame: &[u8]) -> usize {
         Some(header) if frame.ethertype() == TYPE_IPV4 => usize::from(header.total_length()),
         _ => packet.len(),
     };
-    // An impossible total length is left for the code above to reject, with everything received.
+    // A frame with an impossible total length is kept whole, for the code above to reject.
     if (ipv4::HEADER_LEN..packet.len()).contains(&total) { total } else { packet.len() }
 }
 
@@ -305,7 +303,7 @@ fn resolution_filter(ipv6: bool) -> [sock_filter; 10] {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let equal = |k: u32, jt, jf| sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ) as u16, jt, jf, k };
     let load = |size: u32, at: u32| statement(libc::BPF_LD | size | libc::BPF_ABS, at);
-    // Where it is off, its EtherType is compared with the one that was already tried.
+    // Without IPv6, compares with ARP's EtherType, which cannot match any more.
     let type_of_discovery = if ipv6 { TYPE_IPV6 } else { TYPE_ARP };
     [
         load(libc::BPF_H, 12),
@@ -323,7 +321,7 @@ fn resolution_filter(ipv6: bool) -> [sock_filter; 10] {
 
 /// Ethertype of RoCEv1.
 const TYPE_ROCE_V1: u16 = 0x8915;
-/// Of a VLAN tag inside another.
+/// EtherType of a VLAN tag inside another.
 const TYPE_VLAN: u32 = 0x8100;
 /// The part of a VLAN tag that is its number; 0 makes it a priority tag.
 const VLAN_NUMBER: u32 = 0xfff;
@@ -332,26 +330,26 @@ const VLAN_NUMBER: u32 = 0xfff;
 enum Target {
     Next,
     Reject,
-    /// Only its Ethernet header is received, to be counted.
+    /// Receives only the Ethernet header, to count the frame.
     Ignore,
     Accept,
-    /// The checks of IPv4, of what has a VLAN's number, of what has one more tag, and of IPv6.
+    /// The checks for IPv4, for frames with a VLAN number, for frames with one more tag, and for IPv6.
     Ipv4,
     Vlan,
     Stacked,
     Ipv6,
-    /// The check of the port, in the accumulator, of a frame to accept, and of one to ignore.
+    /// The checks of the port, in the accumulator, of a frame to accept and of a frame to ignore.
     Ports,
     IgnoredPorts,
-    /// The check of ICMP over IPv6, and that of what is not IPv6.
+    /// The checks for ICMP over IPv6, and for what is not IPv6.
     Icmpv6,
     OtherType,
 }
 
-/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to
-/// `ports`, and UDP fragments without ports, all without VLAN tag or with a priority tag (VLAN 0), which the kernel has
-/// removed. With `ipv6` it accepts UDP over IPv6 and neighbour discovery, too. Of what would be accepted but for a VLAN
-/// or IPv6, and of RoCEv1, it accepts the Ethernet header.
+/// A classic BPF program (see bpf(4) and the kernel's networking/filter.rst) that accepts ARP, UDP over IPv4 to `ports`,
+/// and UDP fragments without ports, all without a VLAN tag or with a priority tag (VLAN 0), which the kernel has removed.
+/// With `ipv6` it also accepts UDP over IPv6 and neighbour discovery. If only a VLAN or IPv6 stands in the way, and for
+/// RoCEv1, it accepts the Ethernet header alone.
 fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
     use Target::*;
     enum Step {
@@ -366,10 +364,10 @@ fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
     let load = |size: u32, at: u32| Do(libc::BPF_LD | size | libc::BPF_ABS, at);
     let equal = |k: u32, yes, no| Jump(libc::BPF_JEQ, k, yes, no);
     let (byte, half) = (libc::BPF_B, libc::BPF_H);
-    // The kernel removes a VLAN tag before the filter runs; these ancillary words say that there was one, and which.
+    // The kernel removes a VLAN tag before the filter runs; these ancillary words say whether there was one, and which.
     let ancillary = |word: libc::c_int| (libc::SKF_AD_OFF + word) as u32;
     let udp = libc::IPPROTO_UDP as u32;
-    // What follows loads the port of a UDP datagram in IPv4.
+    // Loads the port of a UDP datagram over IPv4.
     let port_of_ipv4 = || {
         [
             Do(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 14),
@@ -407,7 +405,7 @@ fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
         equal(TYPE_IPV4.into(), Next, Reject),
         load(byte, 23),
         equal(udp, Next, Reject),
-        // A fragment's offset.
+        // The fragment offset.
         load(half, 20),
         Jump(libc::BPF_JSET, 0x1fff, Accept, Next),
     ]);
@@ -430,7 +428,7 @@ fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
     steps.extend(port_of_ipv4());
     steps.extend([
         equal(0, IgnoredPorts, IgnoredPorts),
-        // One more tag, which is still there.
+        // One more tag, which is still in the frame.
         Label(Stacked),
         load(half, 16),
         equal(TYPE_IPV4.into(), Next, Reject),
@@ -457,7 +455,7 @@ fn udp_ports_filter(ports: &[u16], ipv6: bool) -> Vec<sock_filter> {
         Label(Accept),
         returns(u32::MAX),
     ]);
-    // Jumps are relative to the next instruction, and labels are none.
+    // Jumps are relative to the next instruction, and labels are not instructions.
     let mut labels = Vec::new();
     let mut at = 0;
     for step in &steps {

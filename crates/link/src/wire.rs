@@ -1,4 +1,4 @@
-//! Frames of an interface, by packet socket or AF_XDP as configured.
+//! Frames of an interface, through a packet socket or AF_XDP as configured.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -59,7 +59,7 @@ impl fmt::Display for Wire {
     }
 }
 
-/// Whole frames of an interface, either way.
+/// Whole frames of an interface, through sockets of either kind.
 pub struct WireLink {
     inner: WireBackend,
     /// Why it is not AF_XDP, if that was tried.
@@ -98,7 +98,7 @@ impl WireLink {
         Ok(Self { fallback, ..PacketLink::open(config)?.into() })
     }
 
-    /// The interface, as of when the link was opened.
+    /// The interface as it was when the link was opened.
     pub fn interface(&self) -> &NetworkInterface {
         match &self.inner {
             WireBackend::Packet(link) => link.interface(),
@@ -106,7 +106,7 @@ impl WireLink {
         }
     }
 
-    /// A description of what carries the frames.
+    /// A description of the sockets that carry the frames.
     pub fn describe(&self) -> String {
         match (&self.inner, &self.fallback) {
             (WireBackend::Packet(_), None) => "AF_PACKET".into(),

@@ -1,4 +1,4 @@
-//! One end of a pair of rings, with the socket that wakes it and reports when the other end is gone.
+//! One end of a pair of rings, with the socket that wakes it and shows when the other end is gone.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::{RingCounters, Sizes};
 use crate::sys;
 
-/// How long a full ring is waited for before a frame counts as not sent, as with a full socket.
+/// How long a full ring is waited for before a frame counts as not sent, as for a full socket.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Longest wait for room between two checks: only a hostile other end can cause a lost wake-up.
 const LOOK: Duration = Duration::from_millis(5);
@@ -37,7 +37,7 @@ pub(super) enum RingRole {
     Responder,
 }
 
-/// The result of putting a frame.
+/// The result of pushing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     /// It is in the ring.
@@ -55,7 +55,7 @@ pub struct End {
     route: SocketAddrV4,
     /// Kept for as long as this end lives, as a sign of life for others.
     alive: Arc<()>,
-    /// The ring stayed full, and has not been waited for since.
+    /// The ring stayed full, and no frame waits until there is room again.
     stalled: bool,
     /// This end has announced that it sleeps.
     asleep: bool,
@@ -89,7 +89,6 @@ impl End {
         }
     }
 
-    /// The address and port that this ring serves.
     pub fn served_address(&self) -> SocketAddrV4 {
         self.route
     }
@@ -99,12 +98,12 @@ impl End {
         self.counters
     }
 
-    /// As [`Self::ring_counters`], once no more frames are put in.
+    /// As [`Self::ring_counters`], once no more frames are pushed.
     pub(crate) fn last_counters(&self) -> RingCounters {
         RingCounters { left: self.out.untaken_frames(), ..self.counters }
     }
 
-    /// Something that lives as long as this end.
+    /// A handle that lives as long as this end.
     pub(super) fn liveness_handle(&self) -> &Arc<()> {
         &self.alive
     }
@@ -189,7 +188,7 @@ impl End {
         Ok(self.inward.take_frame()?)
     }
 
-    /// Expects no more than what is there.
+    /// Expects no more than what is there already.
     pub(crate) fn stop_at_written(&mut self) -> Result<(), Over> {
         Ok(self.inward.stop_at_written()?)
     }
@@ -215,7 +214,7 @@ impl End {
     /// Reads the other end's signals.
     pub(crate) fn read_signals(&mut self) -> Result<(), Over> {
         let mut calls = [0; 64];
-        // One signal at a time is usual; a flood of them is not read any longer.
+        // One signal at a time is usual; a flood of them is not read to its end.
         match rustix::net::recv(&self.socket, &mut calls[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(Over::Gone),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
@@ -223,7 +222,7 @@ impl End {
         }
     }
 
-    /// Announces more frames than the ring holds.
+    /// Announces more frames than the ring can hold.
     #[cfg(test)]
     pub(super) fn announce_excess_frames(&mut self) {
         self.out.announce_excess_frames();
@@ -235,16 +234,16 @@ impl End {
         Ok(())
     }
 
-    /// Excludes what went through so far from the counters.
+    /// Excludes from the counters what went through so far.
     pub(super) fn begin_counting(&mut self) {
         self.counters = RingCounters { opened: 1, ..RingCounters::default() };
     }
 
-    /// Wakes the other end. One that reads no signals has enough of them pending.
+    /// Wakes the other end. If it reads no signals, enough of them are pending already.
     fn call(&mut self) {
         self.counters.woken += 1;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // That it is gone shows when its signals are read.
+        // Whether it is gone shows when its signals are read.
         let _ = rustix::net::send(&self.socket, &[1], flags);
     }
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Forbidden changes to the file behind the memory: its size, and these seals. So no page of the mapping can
-/// vanish, and no access can raise SIGBUS.
+/// The seals forbid changes to the file behind the memory: its size, and these seals. So no page of the
+/// mapping can vanish, and no access can raise SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Words of memory that others may write.
@@ -56,7 +56,7 @@ impl Memory {
         if !sealed.contains(SEALS) {
             return Err(io::Error::other("the memory is not sealed"));
         }
-        // From here on, the size is fixed.
+        // The seals have been checked: from here on, the size is fixed.
         let len = words * size_of::<u64>();
         if words == 0 || rustix::fs::fstat(file)?.st_size != len as i64 {
             return Err(io::Error::other("the memory does not have the announced size"));

@@ -1,16 +1,16 @@
 //! Frames between two processes on one machine: a pair of rings in shared memory, one per direction.
 //!
 //! A NIC opens a [`Door`], which has a name, and offers it to a requester ([`JoinOffer`]). The requester joins
-//! ([`join_ring`]), and both have an [`End`]. While both are busy, a frame costs no system call: it is copied in
-//! and copied out. An idle end announces it and sleeps on a Unix socket, by which the other wakes it; when
-//! the socket closes, the other has ended.
+//! ([`join_ring`]), and both get an [`End`]. While both are busy, a frame costs no system call: it is copied in
+//! and copied out. An idle end announces that it sleeps and waits on a Unix socket, by which the other wakes it;
+//! when the socket closes, the other end is gone.
 //!
 //! - `memory`: the shared words, and all unsafe code.
-//! - `direction`: one ring, and which of the other end's data is trusted.
+//! - `direction`: one ring, and how far the other end's data is trusted.
 //! - `end`: a pair of rings and their socket.
 //! - `meet`: how two processes set up a pair.
 //!
-//! `docs/decisions/ring.md` has the reasons.
+//! `docs/decisions/ring.md` gives the reasons.
 
 mod direction;
 mod end;
@@ -52,7 +52,7 @@ impl Sizes {
     /// A ring has room for at least some frames of [`FRAME_MAX`], and at most 64 MiB.
     const BOUNDS: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 23;
 
-    /// Words of memory for both.
+    /// Words of memory for both rings.
     pub(crate) fn memory_words(self) -> usize {
         2 * direction::CONTROL + self.requests + self.answers
     }

@@ -30,9 +30,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) checksum_pending: bool,
 }
 
-/// The receive ring of a packet socket. Each slot belongs to the kernel or to us, which its first
-/// word says; we take them in turn. It outlives the socket: the kernel keeps the memory while it is
-/// mapped.
+/// The receive ring of a packet socket. Each slot belongs to the kernel or to us, as its first word says; we
+/// take them in turn. It outlives the socket: the kernel keeps the memory as long as it is mapped.
 pub(crate) struct FrameRing {
     memory: NonNull<u8>,
     len: usize,

@@ -27,13 +27,13 @@ pub(crate) struct Outgoing<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming {
     pub(crate) len: usize,
-    /// Length of each datagram in it, except the last, which may be shorter; `None` for a single datagram.
+    /// Length of each datagram of a run, except the last, which may be shorter; `None` for a single datagram.
     pub(crate) segment: Option<NonZero<usize>>,
     /// Whether the datagram was longer than the buffer.
     pub(crate) truncated: bool,
     /// The sender, on UDP sockets: an address of the socket's family.
     pub(crate) from: SocketAddr,
-    /// The address it was sent to, on sockets with IP_PKTINFO.
+    /// The address that it was sent to, on sockets with IP_PKTINFO.
     pub(crate) to: Option<Ipv4Addr>,
 }
 

@@ -20,11 +20,11 @@ pub(crate) use messages::{Incoming, Messages, Outgoing};
 pub use xdp_socket::SharedWords;
 pub(crate) use xdp_socket::{HEADROOM, UmemLayout, XdpOpenStep, XdpReader, XdpSendOutcome, XdpSocket};
 
-/// linux/udp.h: on a socket, to receive runs whole; on a message, the length of each of its datagrams.
+/// linux/udp.h: as a socket option, receives runs whole; on a message, the length of each of its datagrams.
 pub(crate) const UDP_GRO: c_int = 104;
 /// linux/udp.h: the length of each datagram that a message is cut into.
 pub(crate) const UDP_SEGMENT: c_int = 103;
-/// linux/udp.h: to send datagrams over IPv6 without a UDP checksum, and to receive those that have none.
+/// linux/udp.h: sends datagrams over IPv6 without a UDP checksum, and receives those without one.
 pub(crate) const UDP_NO_CHECK6_TX: c_int = 101;
 pub(crate) const UDP_NO_CHECK6_RX: c_int = 102;
 
@@ -67,7 +67,7 @@ fn set_option_bytes<T: Copy>(fd: BorrowedFd<'_>, level: c_int, name: c_int, valu
     Ok(())
 }
 
-/// Restricts a socket, before it is bound, to what comes and goes by the interface with this name.
+/// Restricts a socket, before it is bound, to datagrams that come and go through this interface.
 pub(crate) fn bind_to_device(fd: BorrowedFd<'_>, interface: &str) -> io::Result<()> {
     let request = interface_request(interface)?;
     set_option_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &request.ifr_name)
@@ -131,7 +131,7 @@ pub(crate) fn schedule_batch() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for `events` on one of `fds` (the first 16); `false` on a timeout or signal.
+/// Waits for `events` on one of `fds` (the first [`WAIT_MAX`]); `false` on a timeout or signal.
 pub(crate) fn wait_for_events(
     fds: &[BorrowedFd<'_>],
     events: i16,
@@ -195,7 +195,7 @@ pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
     }
 }
 
-/// Looks an interface of this network namespace up by name.
+/// Looks up an interface of this network namespace by name.
 pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
     let socket = open_socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let request = interface_request(name)?;
@@ -227,7 +227,7 @@ pub(crate) fn interface(name: &str) -> io::Result<InterfaceFacts> {
     })
 }
 
-/// The IPv4 addresses of the interface with this name.
+/// The IPv4 addresses of an interface.
 pub(crate) fn interface_addresses(name: &str) -> io::Result<Vec<Ipv4Addr>> {
     let mut first = std::ptr::null_mut::<libc::ifaddrs>();
     // SAFETY: the call writes the address of a list to `first`.

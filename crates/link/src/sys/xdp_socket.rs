@@ -21,12 +21,12 @@ use crate::xdp::index::{Consumer, Producer};
 /// Bytes of a chunk before a received frame, which the kernel keeps for XDP programs.
 pub(crate) const HEADROOM: usize = 256;
 
-/// linux/if_xdp.h (Linux 6.17): how many frames one call sends at most.
+/// linux/if_xdp.h (Linux 6.17): the most frames that one call sends.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
-/// The same on kernels without that option.
+/// The most frames that one call sends on kernels without that option.
 const BUDGET: usize = 32;
 const BUDGET_WANTED: u32 = 256;
-/// linux/if_xdp.h: ring flag, the kernel sleeps until it is called.
+/// linux/if_xdp.h: ring flag; the kernel sleeps until it is called.
 const NEED_WAKEUP: u32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct UmemLayout {
 }
 
 impl UmemLayout {
-    /// The same for a socket that only receives.
+    /// The same layout for a socket that only receives.
     pub(crate) fn without_sending(self) -> Self {
         Self { send: 1, ..self }
     }
@@ -102,14 +102,14 @@ impl Drop for XdpMapping {
     }
 }
 
-/// An array that an XDP program and this process access atomically, as words of 8 bytes.
+/// An array that an XDP program and this process access atomically, as 8-byte words.
 pub struct SharedWords(XdpMapping);
 
 // SAFETY: all accesses are atomic.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Maps `words` words of an array map, which was made to be mapped.
+    /// Maps `words` words of an array map that was created to be mapped.
     pub(crate) fn map_array(array: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
         XdpMapping::map_ring_memory(array, words * 8, 0).map(Self)
     }
@@ -158,7 +158,7 @@ impl XdpRing {
         };
         let whole = |at: usize, size: usize| at.is_multiple_of(size) && at + size <= ring.memory.len;
         let words_fit = [Some(ring.producer), Some(ring.consumer), ring.flags];
-        // The accesses below rest on this.
+        // The accesses below rely on this.
         match words_fit.into_iter().flatten().all(|at| whole(at, 4)) && ring.entries.is_multiple_of(8) {
             true => Ok(ring),
             false => Err(io::ErrorKind::InvalidData.into()),
@@ -222,8 +222,8 @@ pub(crate) struct XdpSendOutcome {
 /// A receive ring, and our end of it.
 type ReceiveRing = (XdpRing, Consumer);
 
-/// A further socket on the queue of an [`XdpSocket`], which receives into that one's memory and whose frames
-/// [`XdpSocket::receive_frame_of`] shows.
+/// A further socket on the queue of an [`XdpSocket`], which receives into that one's memory. [`XdpSocket::receive_frame_of`]
+/// shows its frames.
 pub(crate) struct XdpReader {
     socket: OwnedFd,
     rx: ReceiveRing,
@@ -232,12 +232,12 @@ pub(crate) struct XdpReader {
 /// Frames that the kernel dropped at a socket since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct XdpKernelDrops {
-    /// No chunk was free, or the frame was longer than one without [`HEADROOM`].
+    /// No chunk was free, or the frame was longer than a chunk without [`HEADROOM`].
     pub(crate) no_free_chunk: u64,
     /// The receive ring was full.
     pub(crate) ring_full: u64,
-    /// Times that no chunk was free in the memory, for all sockets that share it. Without copies, the driver waits
-    /// then, and drops frames in the device.
+    /// Times that no chunk was free in the memory, for all sockets that share it. Without copies, the driver then waits and
+    /// drops frames in the device.
     pub(crate) fill_empty: u64,
 }
 
@@ -287,9 +287,9 @@ pub(crate) struct XdpSocket {
     tx: (XdpRing, Producer),
     done: (XdpRing, Consumer),
     free: Vec<u32>,
-    /// Frames put and not sent yet.
+    /// Frames put but not sent yet.
     put: usize,
-    /// Most frames sent by one call of ours so far.
+    /// Most frames that one of our calls has sent so far.
     budget: usize,
     /// The chunks of voided entries, in order: see [`XdpSocket::unqueue_last`].
     void: Vec<u32>,
@@ -298,8 +298,8 @@ pub(crate) struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: do not ask the driver
-    /// to access our memory directly. `receives`: whether it receives itself, if the layout has memory for that.
+    /// Opens a socket on queue `queue` of the interface with index `interface`. `copy`: do not ask the driver to access our
+    /// memory directly. `receives`: whether this socket receives, if the layout has memory for that.
     pub(crate) fn open(
         interface: u32,
         queue: u32,
@@ -390,7 +390,7 @@ impl XdpSocket {
         self.zero_copy
     }
 
-    /// Opens a further socket on the same queue, for frames that the XDP program sends there.
+    /// Opens a further socket on the same queue, for frames that the XDP program sends to it.
     pub(crate) fn open_reader(
         &self,
         interface: u32,
@@ -420,7 +420,7 @@ impl XdpSocket {
         receive_from(rx.as_mut()?, memory, *shape, fill, take)
     }
 
-    /// The same of one of its readers; [`XdpSocket::return_chunks_of`] returns the memory.
+    /// As [`XdpSocket::receive_frame`], for one of its readers; [`XdpSocket::return_chunks_of`] returns the memory.
     #[inline]
     pub(crate) fn receive_frame_of<T>(
         &mut self,
@@ -449,7 +449,7 @@ impl XdpSocket {
     fn return_chunks(&self) {
         self.fill.0.publish_written(self.fill.1.written_count());
         if self.zero_copy && self.fill.0.needs_wakeup() {
-            // Whether there is a frame shows in the ring.
+            // The ring shows whether there is a frame.
             let _ = super::wait_for_events(
                 &[self.socket.as_fd()],
                 super::READABLE,
@@ -458,7 +458,7 @@ impl XdpSocket {
         }
     }
 
-    /// Queues a copy of a frame; `false` if there is no room, as many are queued as one call sends, or it is
+    /// Queues a copy of a frame; `false` if there is no room, if as many are queued as one call sends, or if the frame is
     /// longer than a chunk.
     #[inline]
     pub(crate) fn queue_frame(&mut self, frame: &[u8]) -> bool {
@@ -498,9 +498,9 @@ impl XdpSocket {
         ring.publish_read(end.read());
     }
 
-    /// Makes the kernel send the queued frames. Those it did not accept are no longer queued, except if the
-    /// driver accesses our memory directly: then all are accepted and sent when possible. In copy mode the
-    /// kernel reads the ring only in our calls: after the call, it does not.
+    /// Makes the kernel send the queued frames. Frames that it did not accept are no longer queued, except if the driver
+    /// accesses our memory directly: then all are accepted, and sent when possible. In copy mode the kernel reads the ring
+    /// only during our calls.
     pub(crate) fn send(&mut self) -> XdpSendOutcome {
         let put = std::mem::take(&mut self.put);
         let (ring, end) = &mut self.tx;
@@ -522,14 +522,13 @@ impl XdpSocket {
         XdpSendOutcome { taken: self.unqueue_last(put), error }
     }
 
-    /// In copy mode, after a call failed before it had read all entries: unqueues the last `put` entries, and
-    /// returns how many of them the kernel had accepted.
+    /// In copy mode, after a call that failed before it had read all entries: unqueues the last `put` entries, and returns
+    /// how many of them the kernel had accepted.
     ///
-    /// The kernel's position does not say: it records that it has read entries only once it has read all it
-    /// saw (since Linux 6.17, after each frame sent), and it remembers how many it saw, so none can be taken
-    /// back. So the entries are voided, and the kernel is called until it has skipped them, which it counts.
-    /// If it does not even look, because the interface is down, they stay in the ring and count as not
-    /// accepted.
+    /// The kernel's position does not tell: it records that it has read entries only once it has read all that it saw (since
+    /// Linux 6.17, after each frame sent), and it remembers how many it saw, so none can be taken back. So the entries are
+    /// voided, and the kernel is called until it has skipped them, which it counts. If it does not even look, because the
+    /// interface is down, they stay in the ring and count as not accepted.
     fn unqueue_last(&mut self, put: usize) -> usize {
         let (ring, end) = &self.tx;
         let (older, beyond) = (self.void.len(), self.memory.len as u64);
@@ -545,8 +544,8 @@ impl XdpSocket {
         }
     }
 
-    /// Once everything is read: returns how many of the void entries had been accepted before they were
-    /// voided, and frees the chunks of the others. The kernel reads entries in order.
+    /// Once everything is read: returns how many of the void entries had been accepted before they were voided, and frees the
+    /// chunks of the others. The kernel reads entries in order.
     fn settle_void_entries(&mut self) -> usize {
         let passed = sockopt::xdp_statistics(self.socket.as_fd())
             .map_or(self.passed, |counts| counts.tx_invalid_descs);
@@ -574,7 +573,7 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Frames dropped by the kernel here since the socket was opened.
+    /// Frames that the kernel dropped here since the socket was opened.
     pub(crate) fn kernel_drops(&self) -> u64 {
         let drops = XdpKernelDrops::of_socket(self.socket.as_fd());
         drops.no_free_chunk + drops.ring_full
@@ -590,7 +589,7 @@ impl AsFd for XdpSocket {
 /// Gives the kernel a chunk to receive into.
 fn give_receive_chunk(fill: &mut (XdpRing, Producer), chunk: u64) {
     let (ring, end) = fill;
-    // There is a place for each receive chunk.
+    // There is room for every receive chunk.
     if let Some(place) = end.take(|| ring.read()) {
         ring.store_entry(place, 0, chunk);
     }
@@ -627,7 +626,7 @@ fn receive_from<T>(
     Some(taken)
 }
 
-/// Makes the kernel look into the transmit ring.
+/// Makes the kernel look at the transmit ring.
 fn call(socket: BorrowedFd<'_>) -> io::Result<()> {
     rustix::net::send(socket, &[], rustix::net::SendFlags::DONTWAIT)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Several links at one address and port that share what arrives.
+//! Several links at one address and port, which share what arrives.
 //!
 //! A program from the caller selects the socket for each datagram (SO_ATTACH_REUSEPORT_CBPF). A run of
 //! datagrams is one message: the program sees its first datagram, and the whole run goes to one socket.
@@ -98,7 +98,7 @@ impl Instruction {
         Self::without_jump(libc::BPF_RET | libc::BPF_A, 0)
     }
 
-    /// Ends with this socket.
+    /// Ends with this socket's number as the result.
     pub const fn choose_socket_number(number: u32) -> Self {
         Self::without_jump(libc::BPF_RET | libc::BPF_K, number)
     }
@@ -107,7 +107,7 @@ impl Instruction {
         Self { code: code as u16, jt: 0, jf: 0, k }
     }
 
-    /// As the kernel takes it.
+    /// The instruction as the kernel takes it.
     pub(super) fn to_sock_filter(self) -> libc::sock_filter {
         let Self { code, jt, jf, k } = self;
         libc::sock_filter { code, jt, jf, k }
@@ -134,23 +134,23 @@ impl UdpLink {
         sockets.into_iter().map(open).collect()
     }
 
-    /// Makes another program choose among the sockets of its group from now on.
+    /// From now on, another program chooses among the sockets of the group.
     ///
     /// # Errors
-    /// The kernel refuses the program.
+    /// The kernel rejects the program.
     pub fn replace_choice(&self, choose: &[Instruction]) -> Result<()> {
         attach_choice(self, choose)
     }
 }
 
-/// Binds `count` sockets to one address and port, which they share by a program.
+/// Binds `count` sockets to one address and port; a program chooses among them.
 pub(super) fn bind_group(
     address: SocketAddr,
     interface: Option<&str>,
     count: usize,
     choose: &[Instruction],
 ) -> Result<(Vec<OwnedFd>, SocketAddr)> {
-    // Alone at first: otherwise it would silently join another program's group.
+    // Not in a group at first: otherwise it would silently join another program's.
     let (first, local) = bind_datagram_socket(address, interface)?;
     enable_port_sharing(&first)?;
     let mut sockets = vec![first];
@@ -166,7 +166,7 @@ pub(super) fn bind_group(
     Ok((sockets, local))
 }
 
-/// Makes a program choose among the sockets of a group from now on.
+/// From now on, another program chooses among the sockets of a group.
 pub(super) fn attach_choice(socket: &impl AsFd, choose: &[Instruction]) -> Result<()> {
     let program: Vec<_> = choose.iter().copied().map(Instruction::to_sock_filter).collect();
     sys::attach_choice(socket.as_fd(), &program).map_err(LinkError::io_with_context(
@@ -199,7 +199,7 @@ mod tests {
         let mut group = UdpLink::open_group(&config, 3, &BY_FIRST_BYTE).unwrap();
         let to = group[0].local_addr();
         assert!(group.iter().all(|link| link.local_addr() == to));
-        // Neither alone nor as a group.
+        // The port is taken, both for a single socket and for a group.
         let taken = UdpConfig { bind: to.into(), ..config.clone() };
         assert!(UdpLink::open(&taken).is_err());
         assert!(UdpLink::open_group(&taken, 2, &BY_FIRST_BYTE).is_err());
@@ -208,7 +208,7 @@ mod tests {
         let mut batch = PacketBatch::default();
         for n in 0..60u8 {
             batch.push_datagram(sender.local_addr(), to, &[n, 1, 2, 3], 0).unwrap();
-            // One by one: a run would go to a single socket.
+            // One by one, because a run would go to a single socket.
             sender.send(&mut batch).unwrap();
         }
         for (number, link) in group.iter_mut().enumerate() {

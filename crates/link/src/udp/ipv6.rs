@@ -1,7 +1,7 @@
-//! RoCEv2 frames over IPv6 by UDP sockets, each a message of its own.
+//! RoCEv2 frames over IPv6 through UDP sockets, each frame a message of its own.
 //!
 //! Over IPv6, an iCRC covers nothing that the kernel chooses: not the traffic class, the flow label, the hop limit or the UDP
-//! checksum. So a frame arrives with the iCRC that it was made with, behind headers as those of [`super`].
+//! checksum. So a frame arrives with the iCRC that it was created with, behind headers like those of [`super`].
 
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,10 +23,10 @@ use crate::{Link, LinkCounters, LinkError, Result, Scope};
 pub struct Ipv6FrameLink {
     local: SocketAddrV6,
     receiver: UdpReceiver,
-    /// By their address and port; the receiving one first.
+    /// The sockets by address and port; the receiving one is first.
     sockets: Vec<(SocketAddrV6, Arc<OwnedFd>)>,
     messages: Messages,
-    /// Of each packet of the current batch; `None` if it cannot be sent.
+    /// The route of each packet of the current batch; `None` if it cannot be sent.
     routes: Vec<Option<SendRoute>>,
     queue: Vec<u16>,
     counters: LinkCounters,
@@ -52,7 +52,7 @@ impl Ipv6FrameLink {
         Self::from_socket(socket, local)
     }
 
-    /// Binds `count` sockets to one address and port, of which `choose` says which takes a frame, as for
+    /// Binds `count` sockets to one address and port; `choose` selects the socket for each frame, as for
     /// [`UdpLink::open_group`](super::UdpLink::open_group).
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Ipv6FrameLink {
         self.local
     }
 
-    /// Bytes of the longest packet that reaches `destination`, as far as the kernel knows: the path MTU.
+    /// Bytes of the longest packet that can reach `destination`, as far as the kernel knows: the path MTU.
     ///
     /// # Errors
     /// There is no route.
@@ -105,7 +105,7 @@ impl Ipv6FrameLink {
         read().map_err(LinkError::io_with_context("cannot read the path MTU (IPV6_MTU)"))
     }
 
-    /// How a packet is sent; `None`, and counted, if it cannot be.
+    /// How a packet is sent; `None`, with the packet counted, if it cannot be sent.
     fn route_packet(&mut self, packet: &[u8]) -> Option<SendRoute> {
         let Some((from, to, end)) = read_datagram(packet) else {
             self.counters.unsent_malformed += 1;
@@ -187,7 +187,7 @@ impl Link for Ipv6FrameLink {
     }
 }
 
-/// The kernel does not say which address a frame was sent to, which its headers here get.
+/// Checks that an address is specific: the headers need the address that a frame was sent to, and the kernel does not say it.
 fn check_is_specific(address: SocketAddrV6) -> Result<()> {
     match address.ip().is_unspecified() {
         true => Err(LinkError::NotLocal(address.into())),
@@ -195,7 +195,7 @@ fn check_is_specific(address: SocketAddrV6) -> Result<()> {
     }
 }
 
-/// No fragments, and frames without a UDP checksum both ways, as RDMA devices send them.
+/// No fragments, and no UDP checksum in either direction, like RDMA devices.
 fn set_frame_options(socket: &OwnedFd) -> Result<()> {
     for (level, option, value, context) in [
         (
@@ -251,13 +251,13 @@ mod tests {
         let open = || Ipv6FrameLink::open(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0)).unwrap();
         let (mut here, mut there) = (open(), open());
         let (from, to) = (here.local_addr(), there.local_addr());
-        // A port that is free, for frames of another source.
+        // A free port, for frames from another source.
         let other = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let other = SocketAddrV6::new(Ipv6Addr::LOCALHOST, other, 0, 0);
         let sent = [packet(from, to, &[1; 40]), packet(from, to, &[]), packet(other, to, &[3; 1000])];
         let mut batch = PacketBatch::default();
         sent.iter().for_each(|packet| batch.push(packet, 0).unwrap());
-        // IPv4, a message that is not UDP, and a length beyond the packet; and an address of nobody here.
+        // IPv4, a message that is not UDP, a length beyond the packet, and an address that nobody here has.
         batch.push(&[0x45; 60], 0).unwrap();
         let [mut icmp, mut long] = [(); 2].map(|()| sent[0].clone());
         (icmp[6], long[5]) = (58, 200);
@@ -267,7 +267,7 @@ mod tests {
         batch.push(&packet(stranger, to, &[4]), 0).unwrap();
         assert_eq!(here.send(&mut batch).unwrap(), 3);
         let mut received = receive(&mut there, 3);
-        // Those of different sources may overtake each other.
+        // Frames from different sources may overtake each other.
         received.sort_by_key(|packet| packet.last().copied().filter(|last| *last == 3));
         assert_eq!(received, sent);
         let counters = here.link_counters();
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(counters.sent_bytes, sent.iter().map(|packet| packet.len() as u64).sum::<u64>());
         assert_eq!(there.link_counters().received, 3);
         assert_eq!(here.path_mtu(to).unwrap(), 65536);
-        // Back, to a port that the kernel chose.
+        // Back to a port that the kernel chose.
         batch.push(&packet(to, from, &[5; 8]), 0).unwrap();
         assert_eq!(there.send(&mut batch).unwrap(), 1);
         assert_eq!(receive(&mut here, 1), [packet(to, from, &[5; 8])]);

@@ -12,18 +12,18 @@ use super::receiver::UdpReceiver;
 use super::{Instruction, RECEIVE_BUFFER, bind_datagram_socket};
 use crate::{LinkCounters, Result};
 
-/// A bound UDP socket that receives. [`PacketBatch::source_and_payload`] reads what it puts into a batch.
+/// A bound UDP socket that only receives. [`PacketBatch::source_and_payload`] reads its packets.
 pub struct UdpListener(UdpReceiver);
 
 impl UdpListener {
-    /// Binds `count` sockets to one address and port, of which `choose` says which takes a datagram, as for
-    /// [`UdpLink::open_group`](super::UdpLink::open_group). `[::]` takes IPv4, too.
+    /// Binds `count` sockets to one address and port; `choose` selects the socket for each datagram, as for
+    /// [`UdpLink::open_group`](super::UdpLink::open_group). `[::]` also receives IPv4.
     ///
     /// # Errors
     /// The port is in use, the address is not of this host, or the kernel refuses an option or the program.
     pub fn open_group(address: SocketAddr, count: usize, choose: &[Instruction]) -> Result<Vec<UdpListener>> {
         let (sockets, local) = match count {
-            // Nobody else of this user may join.
+            // No other socket of this user may join.
             1 => bind_datagram_socket(address, None).map(|(socket, local)| (vec![socket], local))?,
             _ => bind_group(address, None, count, choose)?,
         };
@@ -33,10 +33,10 @@ impl UdpListener {
         sockets.into_iter().map(open).collect()
     }
 
-    /// Makes another program choose among the sockets of its group from now on.
+    /// From now on, another program chooses among the sockets of the group.
     ///
     /// # Errors
-    /// The kernel refuses the program.
+    /// The kernel rejects the program.
     pub fn replace_choice(&self, choose: &[Instruction]) -> Result<()> {
         attach_choice(self, choose)
     }
@@ -78,7 +78,7 @@ mod tests {
         let mut batch = PacketBatch::default();
         for host in ["127.0.0.1", "[::1]"] {
             let sender = UdpSocket::bind(format!("{host}:0")).unwrap();
-            // The last one does not fit a slot behind its headers.
+            // With its headers, the last one does not fit in a slot.
             for len in [0, 1, 1400, 2100] {
                 sender.send_to(&vec![7; len], format!("{host}:{port}")).unwrap();
             }

@@ -2,13 +2,12 @@
 //!
 //! On receive, each payload is preceded by the 28 bytes of IPv4 and UDP header that
 //! [`datagram::encode_header`](dta_proto::wire::datagram::encode_header) makes from the two socket addresses. On
-//! send, these are stripped; source and destination are those recorded in the batch, or else read from them. Where
-//! the kernel can, datagrams of one length that go to one place leave as a run, in one message that the kernel cuts
-//! (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). To callers datagrams stay datagrams.
+//! send, these are stripped; source and destination are those recorded in the batch, or else read from them. If the
+//! kernel can, datagrams of one length that go to one place leave as a run, in one message that the kernel cuts
+//! (UDP_SEGMENT), and runs are received whole and cut here (UDP_GRO). Callers still see single datagrams.
 //!
-//! Sockets are never connected and always set DF, because only then does the kernel send IP id 0,
-//! which the iCRC of RoCEv2 covers, or number the datagrams of a run from 0. Frames in a run get the iCRC of
-//! their number.
+//! Sockets are never connected and always set DF. Only then does the kernel send IP id 0, which the iCRC of RoCEv2
+//! covers, or number the datagrams of a run from 0. Each frame in a run gets the iCRC for its number.
 
 mod group;
 mod ipv6;
@@ -40,7 +39,7 @@ use crate::{Link, LinkCounters, LinkError, Result, Scope};
 /// Most datagrams per system call: the kernel's own limit is 1,024.
 const CALL_MAX: usize = 256;
 
-/// Receive queue to request from the kernel unless said otherwise, in bytes.
+/// Receive queue to request from the kernel by default, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Most datagrams per run, sent or received (the kernel's smallest UDP_MAX_SEGMENTS).
@@ -51,20 +50,20 @@ pub struct UdpConfig {
     /// Address and port to receive on; the unspecified address receives on all, port 0 lets the
     /// kernel choose.
     pub bind: SocketAddr,
-    /// The only interface by which datagrams come and go; `None`: any.
+    /// The only interface for datagrams in both directions; `None`: any.
     pub interface: Option<String>,
-    /// Whether payloads are protected by the UDP checksum. Otherwise they are RoCEv2's, from BTH to iCRC, and
-    /// have a UDP checksum only where they may leave in runs: the kernel cuts no others.
+    /// Whether payloads are protected by the UDP checksum. Otherwise they are RoCEv2's, from BTH to iCRC, and have
+    /// a UDP checksum only if they may leave in runs: the kernel cuts no others.
     pub checksum: bool,
     /// Whether corrupted datagrams will be sent ([`Scope::Datagram`]): opens a raw socket, which needs
     /// CAP_NET_RAW. Only relevant with `checksum`.
     pub corrupt: bool,
     /// Receive queue to request from the kernel, in bytes. It may grant less: [`UdpLink::receive_buffer`].
     pub receive_buffer: usize,
-    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::run_use`]. RoCEv2 frames, made for IPv4
-    /// id 0, get the iCRC of their number in the run, and are sent in runs only where their writer allows it
-    /// ([`dta_proto::batch::Addresses::runs`]). A link that receives runs of frames does not know their ids
-    /// ([`PacketBatch::id_unknown`]).
+    /// How to handle runs of datagrams, if the kernel can: see [`UdpLink::run_use`]. RoCEv2 frames, which are
+    /// written for IPv4 id 0, get the iCRC for their number in the run, and are sent in runs only if their writer
+    /// allows it ([`dta_proto::batch::Addresses::runs`]). A link that receives runs of frames does not know their
+    /// ids ([`PacketBatch::id_unknown`]).
     pub runs: RunUse,
 }
 
@@ -73,9 +72,9 @@ pub struct UdpConfig {
 pub struct RunUse {
     /// Send them as one message that the kernel cuts (UDP_SEGMENT).
     pub send: bool,
-    /// Receive them as one message and cut it here (UDP_GRO). The kernel then counts a run dropped at the
-    /// receive queue as one. Uses a buffer of 64 KiB for each of 64 messages, of which only the part ever
-    /// filled takes memory.
+    /// Receive them as one message and cut it here (UDP_GRO). The kernel then counts a run dropped at the receive
+    /// queue as one datagram. Uses a buffer of 64 KiB for each of 64 messages, but memory only for the parts ever
+    /// filled.
     pub receive: bool,
 }
 
@@ -132,7 +131,7 @@ impl UdpLink {
     /// Binds the socket.
     ///
     /// # Errors
-    /// The port is in use, the address is not of this host or IPv6, or a privilege is missing.
+    /// The port is in use, the address is not of this host or is an IPv6 address, or a privilege is missing.
     pub fn open(config: &UdpConfig) -> Result<Self> {
         let (socket, local) = bind(config.bind, config.interface.as_deref(), config.checksum)?;
         Self::from_socket(socket, local, config)
@@ -162,12 +161,12 @@ impl UdpLink {
         })
     }
 
-    /// Its receive address and port; if 0 was requested, the port that the kernel chose.
+    /// Its receiving address and port; if port 0 was requested, the port that the kernel chose.
     pub fn local_addr(&self) -> SocketAddrV4 {
         self.local
     }
 
-    /// How runs are handled: as requested, as far as the kernel can and has not refused since.
+    /// How runs are handled: as requested, as far as the kernel can and has not refused them since.
     pub fn run_use(&self) -> RunUse {
         let send = self.sender.sends_runs();
         RunUse { send, receive: self.receiver.takes_runs() }
@@ -178,7 +177,7 @@ impl UdpLink {
         self.receiver.receive_buffer()
     }
 
-    /// Bytes of the longest IPv4 packet that reaches `destination`, as far as the kernel knows: the path MTU.
+    /// Bytes of the longest IPv4 packet that can reach `destination`, as far as the kernel knows: the path MTU.
     ///
     /// # Errors
     /// There is no route.
@@ -195,12 +194,12 @@ impl UdpLink {
         read().map_err(refused)
     }
 
-    /// Opens the socket for a source address and port now, so that a port in use shows at start.
+    /// Opens the socket for a source address and port now, so that a port in use is noticed at start.
     pub fn open_source(&mut self, source: SocketAddrV4) -> Result<()> {
         self.sender.open_source(source)
     }
 
-    /// The same link, but sending never waits: datagrams that find a full queue count as not sent at once.
+    /// The same link, but sending never waits: datagrams that find a full queue immediately count as not sent.
     pub fn without_waiting(mut self) -> Self {
         self.sender.never_wait();
         self
@@ -233,7 +232,7 @@ impl Link for UdpLink {
     }
 }
 
-/// Binds an unconnected socket over IPv4 with DF set, of one interface or any, and returns its address.
+/// Binds an unconnected IPv4 socket with DF set, on one interface or any, and returns its address.
 fn bind(address: SocketAddr, interface: Option<&str>, checksum: bool) -> Result<(OwnedFd, SocketAddrV4)> {
     let SocketAddr::V4(_) = address else { return Err(LinkError::Ipv6(address)) };
     let (socket, local) = bind_datagram_socket(address, interface)?;
@@ -242,7 +241,7 @@ fn bind(address: SocketAddr, interface: Option<&str>, checksum: bool) -> Result<
     Ok((socket, local))
 }
 
-/// Binds a UDP socket, of one interface or any, and returns its address.
+/// Binds a UDP socket, on one interface or any, and returns its address.
 fn bind_datagram_socket(address: SocketAddr, interface: Option<&str>) -> Result<(OwnedFd, SocketAddr)> {
     let socket = open_datagram_socket(address, interface)?;
     rustix::net::bind(&socket, &address).map_err(|error| LinkError::bind(address, error.into()))?;
@@ -251,13 +250,13 @@ fn bind_datagram_socket(address: SocketAddr, interface: Option<&str>) -> Result<
     Ok((socket, local.map_err(|error| cannot_read(error.into()))?))
 }
 
-/// Opens a UDP socket of an address's family, of one interface or any, without binding it.
+/// Opens a UDP socket of an address's family, on one interface or any, without binding it.
 fn open_datagram_socket(address: SocketAddr, interface: Option<&str>) -> Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let socket = sys::open_socket(family, libc::SOCK_DGRAM, 0)
         .map_err(LinkError::io_with_context("cannot open a UDP socket"))?;
     if address.is_ipv6() {
-        // The unspecified address takes IPv4, too, whatever the system's default is.
+        // The unspecified address also receives IPv4, whatever the system's default is.
         sys::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)
             .map_err(LinkError::io_with_context("cannot take IPv4 at an IPv6 address (IPV6_V6ONLY)"))?;
     }
@@ -323,7 +322,7 @@ mod tests {
         };
         round(&mut link);
         assert!(link.run_use().send);
-        // Without UDP checksums the kernel does not cut runs (EINVAL).
+        // Without UDP checksums, the kernel does not cut runs (EINVAL).
         sys::set_option(link.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         for _ in 0..3 {
             round(&mut link);

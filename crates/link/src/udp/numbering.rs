@@ -1,4 +1,4 @@
-//! How the kernel numbers the datagrams that it cuts a message into.
+//! How the kernel numbers the datagrams into which it cuts a message.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use super::{Instruction, RUN_MAX, bind};
 use crate::sys::{self, Messages, Outgoing};
 use crate::{LinkError, Result};
 
-/// Length of a datagram, longer than a run has datagrams.
+/// Length of a datagram in bytes: more than the number of datagrams in a run.
 const LEN: u16 = 100;
 const SOON: Duration = Duration::from_secs(1);
 
@@ -18,8 +18,8 @@ const KEEP_ID_BYTES: [Instruction; 3] =
     [Instruction::load_ipv4_id(), Instruction::add(8 + 1), Instruction::choose_socket()];
 
 /// Whether the datagrams of each message (UDP_SEGMENT) leave with the IPv4 ids 0, 1, 2, …, as RoCEv2 frames in
-/// runs need: the iCRC covers the id. Sends a message over loopback and reads the ids of its datagrams with a
-/// socket filter, which needs no privilege; the first call in a process does, and its answer stays.
+/// runs need: the iCRC covers the id. The first call in a process sends a message over loopback, reads the ids
+/// of its datagrams with a socket filter, which needs no privilege, and stores the answer.
 ///
 /// # Errors
 /// There is no loopback, or the kernel refuses such messages or the filter.
@@ -34,7 +34,7 @@ fn probe_kernel() -> Result<bool> {
     sys::attach_filter(to.as_fd(), &KEEP_ID_BYTES.map(Instruction::to_sock_filter))
         .map_err(LinkError::io_with_context("cannot attach a filter (SO_ATTACH_FILTER)"))?;
     let mut messages = Messages::new(RUN_MAX);
-    // Twice: each message begins anew.
+    // Twice, because each message must start from 0 again.
     for _ in 0..2 {
         let bytes = vec![0; usize::from(LEN) * RUN_MAX];
         let message = Outgoing { bytes: &bytes, segment: Some(LEN), to: Some(address.into()), from: None };

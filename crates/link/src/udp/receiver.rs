@@ -17,8 +17,8 @@ use crate::{LinkCounters, LinkError, Result};
 /// Messages per call if each may be a run.
 const RUNS: usize = 64;
 
-/// Distance between their buffers: the longest run, and three cache lines more, so that their beginnings do
-/// not share a set of the cache.
+/// Distance between their buffers: the longest run plus three cache lines, so that their beginnings do not share a cache
+/// set.
 const STRIDE: usize = (64 << 10) + 3 * 64;
 
 /// The receiving half of a UDP link.
@@ -28,14 +28,14 @@ pub(super) struct UdpReceiver {
     receive_buffer: usize,
     messages: Messages,
     runs: Option<Box<Runs>>,
-    /// Whether datagrams may have left with another id than their headers get.
+    /// Whether datagrams may have left with other ids than those in their headers here.
     ids_unknown: bool,
     counters: LinkCounters,
 }
 
-/// Runs of the last call, and how far they were delivered.
+/// The runs of the last call, and how far they were delivered.
 struct Runs {
-    /// Only as much memory is used as runs really fill.
+    /// Memory is used only for the parts that runs really fill.
     bytes: Box<[u8]>,
     count: usize,
     index: usize,
@@ -44,8 +44,8 @@ struct Runs {
 }
 
 impl UdpReceiver {
-    /// Of a bound socket. `receive_buffer` is the queue to request, `runs` whether to take runs of datagrams as one message
-    /// where the kernel can; `ids_unknown`: whether to mark packets so.
+    /// Receives from a bound socket. `receive_buffer` is the queue to request, `runs` whether to receive runs of datagrams
+    /// as one message if the kernel can, `ids_unknown` whether to mark packets so.
     pub(super) fn from_socket(
         socket: Arc<OwnedFd>,
         local: SocketAddr,
@@ -95,14 +95,14 @@ impl UdpReceiver {
         LinkCounters { dropped_by_kernel, ..self.counters }
     }
 
-    /// 0 means that nothing earlier from the kernel is left either, so that a caller may wait.
+    /// Returns 0 only if nothing from an earlier call is left either, so that a caller may wait.
     fn recv_nonblocking(&mut self, batch: &mut PacketBatch) -> Result<usize> {
         batch.clear();
         match self.local {
             SocketAddr::V4(local) => self.recv_with(batch, |incoming, len| {
                 let from = match incoming.from {
                     SocketAddr::V4(from) => from,
-                    // Not of this family.
+                    // Does not occur: the socket is not of this family.
                     SocketAddr::V6(from) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, from.port()),
                 };
                 // Known on sockets bound to all addresses.
@@ -119,7 +119,7 @@ impl UdpReceiver {
         }
     }
 
-    /// Receives datagrams behind the headers that `encode` makes of a message and the length of a datagram in it.
+    /// Receives datagrams, and adds the headers that `encode` makes from a message and the length of a datagram in it.
     fn recv_with<const HEADER: usize>(
         &mut self,
         batch: &mut PacketBatch,
@@ -177,7 +177,7 @@ impl UdpReceiver {
         while let Some(runs) = self.runs.as_mut().filter(|runs| runs.index < runs.count) {
             let incoming = self.messages.incoming_metadata(runs.index);
             let len = incoming.len.min(STRIDE);
-            // Runs of empty datagrams do not exist: an empty datagram is a message.
+            // A run of empty datagrams does not exist: an empty datagram is a message of its own.
             let segment = incoming.segment.map_or(len, NonZero::get).min(len);
             let header = encode(&incoming, segment.min(room));
             let message = &runs.bytes[runs.index * STRIDE..][..len];
@@ -212,7 +212,7 @@ impl UdpReceiver {
 /// How many messages the kernel returned; an empty queue is not an error.
 fn received_count(received: std::io::Result<usize>) -> Result<usize> {
     received.or_else(|error| match error.raw_os_error() {
-        // ECONNREFUSED is a late error for an earlier datagram of ours; receiving works.
+        // ECONNREFUSED is a late error for an earlier datagram of ours; receiving still works.
         Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(0),
         _ => Err(LinkError::io_with_context("cannot receive datagrams")(error)),
     })

@@ -15,14 +15,14 @@ use crate::sys::{Messages, Outgoing};
 /// Longest message: UDP's own limit.
 const BYTES_MAX: usize = datagram::PACKET_MAX - datagram::HEADER_LEN;
 
-// Each datagram of a run has a number that an iCRC can be made for.
+// An iCRC can be made for the number of every datagram of a run.
 const _: () = assert!(RUN_MAX <= roce::RUN_IDS);
 
 /// Consecutive runs that the kernel may refuse, while accepting their datagrams one by one, before no more
-/// are built.
+/// runs are built.
 const REFUSED_MAX: u8 = 4;
 
-/// A datagram to send: its payload, and the bytes to count for it.
+/// A datagram to send: its payload, and the number of bytes to count for it.
 pub(super) type Datagram<'a> = (Outgoing<'a>, usize);
 
 /// Combines datagrams into runs and sends them.
@@ -59,7 +59,7 @@ impl Runs {
         self.refused < REFUSED_MAX
     }
 
-    /// As [`send_queue`], but combines consecutive datagrams of one length to one place. Their order stays.
+    /// As [`send_queue`], but combines consecutive datagrams of one length to one place. Keeps their order.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -104,8 +104,8 @@ impl Runs {
                 Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
             );
             if refused && members.len() > 1 {
-                // Perhaps only the run is refused: no device or path with a smaller MTU accepts one. Each
-                // datagram gets its own result.
+                // Perhaps only the run is refused, as by a device or path with a smaller MTU. Each datagram
+                // gets its own result.
                 let before = counters.sent;
                 send_queue(socket, messages, counters, &queue[members], patience, &datagram);
                 if counters.sent > before {
@@ -124,7 +124,7 @@ impl Runs {
         let frames = *frames;
         plan.clear();
         bytes.clear();
-        // The run still growing, and its first payload, which is copied when a second follows.
+        // The run that is still growing, and its first payload, which is copied when a second one follows.
         let mut open: Option<&[u8]> = None;
         for (place, index) in queue.iter().enumerate() {
             let (Outgoing { bytes: payload, to, from, .. }, counted) = datagram(usize::from(*index));
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(lengths(runs(&[8; 150])), [64, 64, 22]);
         assert_eq!(lengths(runs(&[9000; 20])), [7, 7, 6]);
         assert_eq!(lengths(runs(&[40_000; 2])), [1, 1]);
-        // To the byte: 65,507.
+        // The exact limit: 65,507 bytes.
         assert_eq!(lengths(runs(&[32_754, 32_753])), [2]);
         assert_eq!(lengths(runs(&[32_754, 32_754])), [1, 1]);
     }

@@ -33,9 +33,9 @@ pub(super) struct UdpSender {
     checksum: bool,
     /// How often a full queue is waited for.
     retries: u32,
-    /// The port of the receiving socket when that is bound to all addresses.
+    /// The port of the receiving socket, if that is bound to all addresses.
     any: Option<u16>,
-    /// The receiving socket first.
+    /// The sockets, the receiving one first.
     sockets: Vec<Outlet>,
     by_source: HashMap<SocketAddrV4, u16>,
     /// Sources that could not be bound, and when that was last tried.
@@ -43,10 +43,10 @@ pub(super) struct UdpSender {
     raw: Option<OwnedFd>,
     messages: Messages,
     routes: Vec<Option<SendRoute>>,
-    /// The ways of these routes.
+    /// The channels of these routes.
     used: Vec<Channel>,
     queue: Vec<u16>,
-    /// Where runs are sent as such.
+    /// `None` if runs are not sent.
     runs: Option<Box<Runs>>,
     counters: LinkCounters,
 }
@@ -59,10 +59,10 @@ struct Outlet {
 }
 
 impl Outlet {
-    /// Makes it send with a UDP checksum or without.
+    /// Makes it send with or without a UDP checksum.
     fn set_checksum(&mut self, checksum: bool) {
         if self.checksum != checksum {
-            // If it fails, the kernel refuses runs, and frames leave one by one.
+            // If this fails, the kernel refuses runs, and frames leave one by one.
             let _ =
                 sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, (!checksum).into());
             self.checksum = checksum;
@@ -73,7 +73,7 @@ impl Outlet {
 /// How a datagram is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
-    /// Through a socket; of RoCEv2 frames, whether in runs, with a UDP checksum.
+    /// Through a socket; for RoCEv2 frames, whether in runs, with a UDP checksum.
     Socket {
         index: u16,
         in_runs: bool,
@@ -87,13 +87,13 @@ struct SendRoute {
     to: SocketAddrV4,
     /// The source address to request, if the socket is not bound to one.
     from: Option<Ipv4Addr>,
-    /// Bytes of the packet not handed to the socket: at the front, and in total.
+    /// Bytes of the packet that are not handed to the socket: at the front, and in total.
     skip: usize,
     end: usize,
 }
 
 impl UdpSender {
-    /// For a bound socket. `raw` sends corrupted datagrams; `runs` says whether others may leave in runs.
+    /// Sends through a bound socket. `raw` sends corrupted datagrams; `runs` says whether others may leave in runs.
     pub(super) fn new(
         socket: Arc<OwnedFd>,
         local: SocketAddrV4,
@@ -152,7 +152,7 @@ impl UdpSender {
         result.map(|()| (self.counters.sent - before) as usize)
     }
 
-    /// Counters of what was sent, and what was not, by reason.
+    /// Counters of what was sent, and of what was not, by reason.
     pub(super) fn send_counters(&self) -> LinkCounters {
         self.counters
     }
@@ -205,8 +205,8 @@ impl UdpSender {
         result
     }
 
-    /// A frame that a fault has changed has no addresses: it leaves as the others to its destination, so that
-    /// all keep their order.
+    /// A frame that a fault has changed has no addresses: it leaves like the others to its destination, so that all
+    /// keep their order.
     fn keep_frames_together(&mut self) {
         let Self { routes, used, .. } = self;
         let mut taking: Vec<SocketAddrV4> = Vec::new();
@@ -228,14 +228,14 @@ impl UdpSender {
         }
     }
 
-    /// How packet `index` is sent; `None`, and counted, if it cannot be.
+    /// How packet `index` is sent; `None`, with the packet counted, if it cannot be sent.
     fn route_packet(&mut self, batch: &PacketBatch, index: usize) -> Result<Option<SendRoute>> {
         let packet = batch.packet(index);
         if batch.is_verbatim(index) {
             if self.raw.is_none() {
                 return Err(LinkError::NeedsNetRaw(CORRUPT));
             }
-            // The raw socket takes the packet as it is, and also needs the destination.
+            // The raw socket takes the packet as it is, but also needs the destination.
             let Ok(ip) = ipv4::Ipv4Packet::new_checked(packet) else {
                 self.counters.unsent_malformed += 1;
                 return Ok(None);
@@ -274,7 +274,7 @@ impl UdpSender {
         Ok(Some(SendRoute { channel, to, from, skip: datagram::HEADER_LEN, end }))
     }
 
-    /// As [`Self::socket_of`], but does not retry a source that cannot be bound each time.
+    /// As [`Self::socket_of`], but a source that could not be bound is not retried each time.
     fn socket_to_send(&mut self, source: SocketAddrV4) -> Option<u16> {
         if !self.unbound.is_empty() && self.unbound.get(&source).is_some_and(|tried| tried.elapsed() < REBIND)
         {
@@ -381,8 +381,8 @@ pub(crate) fn send_queue<'a>(
     }
 }
 
-/// Whether to retry a message that the kernel refused with `error`; waits a moment where that helps.
-/// `patience` is how often a full queue is waited for; `retries` counts.
+/// Whether to retry a message that the kernel refused with `error`; waits a moment if that helps. `patience` is how
+/// often a full queue is waited for; `retries` counts.
 pub(super) fn wait_for_room(
     socket: BorrowedFd<'_>,
     error: &io::Error,
@@ -402,7 +402,7 @@ pub(super) fn wait_for_room(
     match error.raw_os_error() {
         // The device's queue is full, which poll does not report.
         Some(libc::ENOBUFS) => std::thread::sleep(Duration::from_micros(100)),
-        // An error of poll shows again at the next send.
+        // An error of poll shows up again at the next send.
         Some(libc::EAGAIN) => {
             drop(sys::wait_for_events(&[socket], sys::WRITABLE, Some(Duration::from_millis(1))))
         }

@@ -1,5 +1,5 @@
-//! Tables that the program at an interface (`ebpf/events.bpf.c`) shares with whoever decides which Telemetry Reports say
-//! something new. What is in them, that program and the decider say.
+//! Tables that the program at an interface (`ebpf/events.bpf.c`) shares with the decider, which decides which Telemetry
+//! Reports say something new. That program and the decider define what the tables hold.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -16,29 +16,29 @@ use super::SharedWords;
 #[cfg(feature = "xdp")]
 use super::program::{INTAKE_LISTENERS, INTAKE_QUEUES};
 
-/// As in `ebpf/events.bpf.c`: words of 8 bytes.
+/// Sizes in 8-byte words; as in `ebpf/events.bpf.c`.
 const WORDS_OF_QUEUE: usize = 16;
 const WORDS_OF_BUCKET: usize = 4;
 const WORDS_OF_TEMPLATE: usize = 129;
 const WORDS_OF_SLOT: usize = 3;
 const WAYS: u32 = 4;
 
-/// Words of a queue.
+/// Words of a queue, by what they hold.
 const DROPPED: usize = 1;
 const DROPPED_BYTES: usize = 2;
 const BEYOND: usize = 3;
 const PROCESSED: usize = 8;
 
-/// How the program reads the reports of a listener.
+/// How the program parses a listener's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportForm {
     /// Telemetry Report v0.5.
     V05 = 1,
     /// Telemetry Report v1.0.
     V10 = 2,
-    /// By the first bytes.
+    /// Guessed from the first bytes.
     Guessed = 3,
-    /// The same; what is of no known version is v1.0.
+    /// The same, with v1.0 for reports of no known version.
     GuessedOrV10 = 4,
 }
 
@@ -47,10 +47,9 @@ pub enum ReportForm {
 pub struct EventLimits {
     /// Values whose intervals are known; 24 bytes each.
     pub values: u32,
-    /// Kinds of reports that may be dropped, about one for each flow; 1,040 bytes each. It is rounded up to a power of
-    /// two.
+    /// Kinds of reports that may be dropped, about one for each flow; 1,040 bytes each. Rounded up to a power of two.
     pub reports: u32,
-    /// Switches whose sequence numbers are followed.
+    /// Switches whose sequence numbers are tracked.
     pub sources: u32,
 }
 
@@ -79,9 +78,9 @@ pub struct EventTables {
     pub(super) queues: Arc<SharedWords>,
 }
 
-/// Those that the decider writes.
+/// The tables that the decider writes.
 pub struct EventWords {
-    /// One word: odd while one of the others is written.
+    /// One word, which is odd while the other tables are being written.
     pub generation: SharedWords,
     pub buckets: SharedWords,
     pub templates: SharedWords,
@@ -112,9 +111,9 @@ impl EventTables {
 /// What the program counted of one source's sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceSequence {
-    /// The switch, or the address of one that does not say its number.
+    /// The switch's number, or its address if it does not give one.
     pub source: Result<u32, Ipv4Addr>,
-    /// The separately numbering part of it.
+    /// The part of the source that is numbered separately.
     pub part: u8,
     pub gaps: u64,
     pub filled: u64,
@@ -122,7 +121,7 @@ pub struct SourceSequence {
     pub restarts: u64,
 }
 
-/// The sequence numbers of all reports that came past the program.
+/// The sequence numbers of all reports that passed through the program.
 pub struct SourceSequences {
     #[cfg(feature = "xdp")]
     sources: HashMap<MapData, u64, [u64; 6]>,
@@ -130,13 +129,13 @@ pub struct SourceSequences {
 }
 
 impl SourceSequences {
-    /// All sources; those that cannot be read are left out.
+    /// All sources, without those that cannot be read.
     #[cfg(feature = "xdp")]
     pub fn read(&self) -> Vec<SourceSequence> {
         let parse = |(key, value): (u64, [u64; 6])| {
             let (number, part, is_address) = (key as u32, (key >> 32) as u8, key >> 40 & 1 == 1);
             let [_, _, gaps, filled, repeats, restarts] = value;
-            // The address as it was in the packet.
+            // In the byte order of the packet.
             let source = if is_address { Err(Ipv4Addr::from(number.to_ne_bytes())) } else { Ok(number) };
             SourceSequence { source, part, gaps, filled, repeats, restarts }
         };
@@ -154,7 +153,7 @@ impl SourceSequences {
     }
 }
 
-/// A queue's counts of one listener, some of which the program writes and some we.
+/// A queue's counts for one listener; the program writes some of them, this process the others.
 pub(super) struct QueueCounts {
     queues: Arc<SharedWords>,
     at: usize,
@@ -167,13 +166,13 @@ impl QueueCounts {
         Self { queues: Arc::clone(queues), at }
     }
 
-    /// Unchanged reports, and their bytes from the IPv4 header on.
+    /// Number of unchanged reports, and their bytes from the IPv4 header on.
     pub(super) fn dropped(&self) -> (u64, u64) {
         let count = |word: usize| self.queues[self.at + word].load(Ordering::Relaxed);
         (count(DROPPED), count(DROPPED_BYTES))
     }
 
-    /// Says that this report and all before it were processed; what that wrote is visible before.
+    /// Publishes that this report and all before it have been processed; what that wrote becomes visible first.
     pub(super) fn publish_processed(&self, number: u32) {
         self.queues[self.at + PROCESSED].store(number.into(), Ordering::Release);
     }

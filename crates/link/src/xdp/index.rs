@@ -124,7 +124,7 @@ mod tests {
             let places = 1 << order;
             let start = 0u32.wrapping_sub(before);
             let (mut writer, mut reader) = (Producer::new(places, start), Consumer::new(places, start));
-            // What each end has published, as the words in shared memory.
+            // What each end has published, like the words in shared memory.
             let (mut written, mut read) = (start, start);
             let mut ring = vec![0u32; places as usize];
             let mut queue = VecDeque::new();

@@ -1,5 +1,5 @@
-//! Plain UDP datagrams to the listeners at one interface: one program, and on each receive queue one memory, which the
-//! queue's sockets share. Each listener has a socket of its own on each queue.
+//! Plain UDP datagrams to the listeners at one interface: one program, and for each receive queue one memory, which the
+//! queue's sockets share. Each listener has its own socket on each queue.
 #![cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "nothing can be opened"))]
 
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ pub(crate) struct XdpIntake {
 struct InterfaceEvents {
     limits: EventLimits,
     queues: Arc<SharedWords>,
-    /// Until somebody has them.
+    /// `None` once somebody has taken them.
     tables: Option<EventTables>,
 }
 
@@ -83,12 +83,11 @@ impl XdpIntake {
         &self.interface.name
     }
 
-    /// The tables of a program that drops unchanged reports, once.
+    /// The tables of a program that drops unchanged reports; only the first call returns them.
     pub(crate) fn take_event_tables(&mut self) -> Option<EventTables> {
         self.events.as_mut()?.tables.take()
     }
 
-    /// The number of the last listener.
     pub(crate) fn last_listener(&self) -> u32 {
         self.listeners.saturating_sub(1)
     }
@@ -100,9 +99,9 @@ impl XdpIntake {
         format!("AF_XDP, {} mode, {copies} in the kernel, queues: {}", self.mode, self.queues.len())
     }
 
-    /// Receives datagrams to `port` of each address of the interface from now on, in `count` parts: the queues are
-    /// dealt out to them in turn, so that the datagrams of a queue stay together. `form`: the program drops unchanged
-    /// reports, which it reads so.
+    /// Receives datagrams to `port` of each address of the interface from now on, in `count` parts: queues are assigned to
+    /// the parts in turn, so that the datagrams of a queue stay together. With a `form`, the program drops unchanged
+    /// reports, which it parses in that form.
     ///
     /// # Errors
     /// There are fewer queues than parts, or too many listeners, or the kernel refuses.
@@ -171,30 +170,30 @@ pub(crate) struct XdpReceiver {
     queues: Vec<ReceiverQueue>,
     /// The queue to read first next time.
     next: usize,
-    /// Whether it counts, for all listeners of its queues, how often their memory had no free frame.
+    /// Whether it counts, on behalf of all listeners of its queues, how often their memory had no free frame.
     counts_fills: bool,
     counters: LinkCounters,
 }
 
 struct ReceiverQueue {
-    /// Which other listeners of this thread share.
+    /// Shared with other listeners of this thread.
     memory: Arc<Mutex<XdpSocket>>,
     /// This listener's socket.
     reader: XdpReader,
-    /// If the program drops unchanged reports of this listener.
+    /// `None` unless the program drops unchanged reports for this listener.
     events: Option<QueueCounts>,
-    /// The number that the program gave the last report taken, if that is not confirmed yet.
+    /// The number that the program gave to the last report taken, if not confirmed yet.
     last: Option<u32>,
 }
 
 impl XdpReceiver {
-    /// Makes it known when one of the sockets is readable.
+    /// Has `watch` become readable when one of the sockets does.
     pub(crate) fn watch_with(&self, watch: &Watch) -> Result<()> {
         self.queues.iter().try_for_each(|queue| watch.add(queue.reader.as_fd()))
     }
 
-    /// Replaces the contents of `batch` by the datagrams that have arrived, up to its capacity, without a system call.
-    /// They have the headers that a socket's have.
+    /// Replaces the contents of `batch` by the datagrams that have arrived, up to its capacity, without a system call. They
+    /// have the same headers as those of a socket.
     pub(crate) fn take(&mut self, batch: &mut PacketBatch) {
         batch.clear();
         let Self { queues, next, counters, .. } = self;
@@ -206,14 +205,14 @@ impl XdpReceiver {
             let count = queues.len();
             let ReceiverQueue { memory, reader, events, last } = &mut queues[*next];
             *next = (*next + 1) % count;
-            // Uncontended: one thread reads all listeners of a queue. The ring of one can hold all of the queue's chunks, so
-            // a listener that is not read for a while takes them from the others.
+            // Uncontended: one thread reads all listeners of a queue. One listener's ring can hold all of the queue's
+            // chunks, so a listener that is not read for a while takes them from the others.
             let mut memory = lock(memory);
             let mut any = false;
             while !batch.is_full() {
                 let take = |frame: &[u8]| {
                     if events.is_some() {
-                        // In place of the sender's Ethernet address.
+                        // The program writes it in place of the sender's Ethernet address.
                         *last = frame
                             .get(6..)
                             .and_then(|rest| rest.first_chunk().copied())
@@ -232,7 +231,7 @@ impl XdpReceiver {
         }
     }
 
-    /// Confirms to the program that everything taken so far was processed.
+    /// Confirms to the program that everything taken so far has been processed.
     pub(crate) fn confirm_processed(&mut self) {
         for queue in &mut self.queues {
             if let (Some(events), Some(number)) = (&queue.events, queue.last.take()) {
@@ -246,7 +245,7 @@ impl XdpReceiver {
     /// # Errors
     /// [`LinkError::NoInterface`] if it was removed.
     pub(crate) fn check_interface(&self) -> Result<()> {
-        // All sockets get the error; one is asked, because this is done whenever nothing came.
+        // All sockets get the error; only one is asked, because this happens whenever nothing came.
         let Some(queue) = self.queues.first() else { return Ok(()) };
         queue.reader.pending_error().map_err(|error| match error.raw_os_error() {
             Some(libc::ENETDOWN) => LinkError::NoInterface(self.interface.clone()),
@@ -273,19 +272,19 @@ impl XdpReceiver {
             };
             counters.dropped_by_kernel += drops.ring_full + drops.no_free_chunk;
         }
-        // A socket's kernel counts these so.
+        // A socket's kernel counts these as dropped.
         counters.dropped_by_kernel += counters.xdp_checksum;
         counters
     }
 }
 
-/// A thread that panicked left a socket as usable as before: each call leaves the rings whole.
+/// A thread that panicked leaves a socket as usable as before: each call leaves the rings consistent.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds the datagram of a frame to a batch that is not full, with the headers that a socket's datagram has, or counts why it
-/// cannot: the kernel has checked nothing of it.
+/// cannot. The kernel has checked nothing of it.
 fn push_datagram(frame: &[u8], batch: &mut PacketBatch, counters: &mut LinkCounters) {
     let parsed = frame.get(ETHERNET_LEN..).and_then(|packet| UdpDatagram::parse_packet(packet).ok());
     let Some(datagram) = parsed.filter(|datagram| datagram.ipv4.checksum_ok()) else {
@@ -340,7 +339,7 @@ mod tests {
             LinkCounters { received: 1, received_bytes: 33, xdp_received: 1, ..LinkCounters::default() };
         let ok = (vec![expected], received);
         assert_eq!(taken(&whole), ok);
-        // Padding of the frame; another type of service and time to live; no checksum.
+        // Padding after the frame; another type of service and time to live; no checksum.
         assert_eq!(taken(&[&whole[..], &[0xee; 13]].concat()), ok);
         let mut other = whole.clone();
         other[ETHERNET_LEN..][..28].copy_from_slice(&header_with(
@@ -351,7 +350,7 @@ mod tests {
             3,
         ));
         assert_eq!(taken(&other), ok);
-        // A checksum that the sender left to its device, the pseudo header's sum: 0a09 + 0109 + 0a09 + 0102 + 11 + d.
+        // A checksum that the sender left to its device, the sum of the pseudo header: 0a09 + 0109 + 0a09 + 0102 + 11 + d.
         other[ETHERNET_LEN + 26..][..2].copy_from_slice(&[0x16, 0x3b]);
         assert_eq!(taken(&other), ok);
     }
@@ -370,14 +369,14 @@ mod tests {
         for bit in 0..8 * (whole.len() - ETHERNET_LEN) {
             let mut damaged = whole.clone();
             damaged[ETHERNET_LEN + bit / 8] ^= 1 << (bit % 8);
-            // Of the header of IPv4, the checksum or a length is wrong; of UDP's, a length or the checksum.
+            // The flipped bit breaks the checksum or a length of the IPv4 header, or the length or checksum of UDP.
             let of_ip = bit < 160;
             let (packets, counters) = taken(&damaged);
             assert!(packets.is_empty(), "bit {bit}");
             assert_eq!(counters.xdp_malformed + counters.xdp_checksum, 1, "bit {bit}");
             assert!(!of_ip || counters.xdp_malformed == 1, "bit {bit}");
         }
-        // A length of UDP beyond the packet.
+        // A UDP length beyond the packet.
         let mut long = whole.clone();
         long[ETHERNET_LEN + 25] += 1;
         is(&long, 1, 0);

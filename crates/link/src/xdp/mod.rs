@@ -1,13 +1,12 @@
 //! Whole Ethernet frames on an interface, through AF_XDP. Needs CAP_NET_RAW, and for receiving also CAP_BPF
 //! and CAP_NET_ADMIN.
 //!
-//! A small program at the interface takes frames to our UDP ports before the kernel's network stack sees
-//! them, and leaves all others to the kernel. So, unlike with [`crate::packet`], the kernel does not see ours
-//! and does not answer them. ARP and neighbour discovery go to the kernel, and through a packet socket to us too.
+//! A small program at the interface takes frames to our UDP ports before the kernel's network stack sees them, and
+//! leaves all others to the kernel. So, unlike with [`crate::packet`], the kernel does not see our frames and does
+//! not answer them. ARP and neighbour discovery go to the kernel and, through a packet socket, also to us.
 //!
-//! The program runs in the driver (native) if possible, else after it (generic). It stays attached as long as
-//! the link is open: the kernel detaches it when the link's file descriptor is closed, however the process
-//! ends.
+//! The program runs in the driver (native) if possible, else after it (generic). It stays attached as long as the
+//! link is open: the kernel detaches it when the link's file descriptor is closed, however the process ends.
 //!
 //! A queue of an interface can have only one AF_XDP socket, so an interface can have only one receiving link.
 //!
@@ -40,9 +39,9 @@ pub use sys::SharedWords;
 /// Most frames waiting to be sent.
 const SEND: u32 = 1024;
 const QUEUES_MAX: u32 = 64;
-/// How long an interface may be busy before that is an error: the kernel detaches the program of a closed
-/// link and releases its queues a little later, for instance when a process forked meanwhile closes its
-/// copy. On a busy machine, a second was too short.
+/// How long an interface may be busy before that is an error. The kernel detaches the program of a closed link and
+/// releases its queues a little later, for instance when a process forked meanwhile closes its copy. On a busy
+/// machine, a second was too short.
 const LEAVING: Duration = Duration::from_secs(5);
 /// Size of a chunk: one of these, depending on the frames' length.
 const CHUNKS: [usize; 2] = [2048, 4096];
@@ -68,12 +67,12 @@ impl std::fmt::Display for Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpConfig {
     pub interface: String,
-    /// UDP destination ports to receive, 64 at most; ARP comes too. Without any, nothing is received and no
-    /// program is loaded.
+    /// UDP destination ports to receive, 64 at most; ARP is received too. Without any port, nothing is received and
+    /// no program is loaded.
     pub ports: Vec<u16>,
-    /// Our IPv4 address: fragments to it without ports are received, too, so that the caller can count them.
+    /// Our IPv4 address: fragments to it without ports are received too, so that the caller can count them.
     pub address: Option<Ipv4Addr>,
-    /// Our IPv6 address: with it, UDP over IPv6 to the ports is received, too, and neighbour discovery.
+    /// Our IPv6 address: if given, UDP over IPv6 to the ports and neighbour discovery are received too.
     pub ipv6_address: Option<Ipv6Addr>,
     /// Size of the receive memory over all queues: a frame takes 2,048 bytes, or 4,096 if the interface's MTU
     /// is larger. Rounded to a power of two of frames.
@@ -98,18 +97,18 @@ impl XdpConfig {
     }
 }
 
-/// Sends and receives whole Ethernet frames on one interface, past the kernel's network stack.
+/// Sends and receives whole Ethernet frames on one interface, bypassing the kernel's network stack.
 ///
 /// Frames lie in memory that this process shares with the kernel; each is copied once, into or out of a
 /// [`PacketBatch`]. Received packets are preceded by their Ethernet header ([`PacketBatch::ethernet_frame`]); padding
-/// after an IPv4 packet is removed. Packets without Ethernet header are not sent, and count as malformed.
+/// after an IPv4 packet is removed. Packets without an Ethernet header are not sent, and count as malformed.
 pub struct XdpLink {
     // First, so that no more frames arrive when the sockets are closed.
     #[cfg(feature = "xdp")]
     _program: Option<program::Program>,
     interface: NetworkInterface,
     mode: Option<Mode>,
-    /// One per receive queue of the interface. Everything is sent through the first.
+    /// One socket per receive queue of the interface. Everything is sent through the first.
     queues: Vec<XdpSocket>,
     /// The queue to read first next time.
     next: usize,
@@ -124,9 +123,9 @@ pub struct XdpLink {
 impl XdpLink {
     /// Opens the link.
     ///
-    /// # Errors There is no such interface, there are more than 64 ports, or the MTU exceeds 3,826 bytes;
-    /// privileges are missing; the interface has an XDP program, or one of its queues an AF_XDP socket; or
-    /// the kernel or the driver cannot do it. Each says what to do.
+    /// # Errors
+    /// No such interface, more than 64 ports, or an MTU above 3,826 bytes; missing privileges; an XDP program on the
+    /// interface, or an AF_XDP socket on a queue; no support in kernel or driver. Each error says what to do.
     pub fn open(config: &XdpConfig) -> Result<Self> {
         retry_while_busy(|| Self::open_without_retry(config))
     }
@@ -197,7 +196,7 @@ impl XdpLink {
         })
     }
 
-    /// The interface, as of when the link was opened.
+    /// The interface as it was when the link was opened.
     pub fn interface(&self) -> &NetworkInterface {
         &self.interface
     }
@@ -243,7 +242,7 @@ impl XdpLink {
             *next = (*next + 1) % queues.len();
         }
         if batch.is_empty() {
-            // It also notices when the interface is gone.
+            // This also notices when the interface is gone.
             return resolution.recv_nonblocking(batch);
         }
         resolution.take(batch);
@@ -261,7 +260,7 @@ impl XdpLink {
             let put = rest.iter().take_while(|index| queue.queue_frame(frame(index))).count();
             let XdpSendOutcome { taken, error } = queue.send();
             let errno = error.as_ref().and_then(io::Error::raw_os_error);
-            // The device refused the last one that the kernel accepted: it is retried.
+            // The device refused the last frame that the kernel accepted: it is retried.
             let refused = usize::from(errno == Some(libc::EBUSY) && taken > 0);
             for index in &rest[..taken - refused] {
                 counters.count_sent(batch.packet(usize::from(*index)).len());
@@ -275,7 +274,7 @@ impl XdpLink {
             }
             let errno = match errno {
                 Some(libc::EBUSY) => libc::ENOBUFS,
-                // No room for the first.
+                // There is no room even for the first one.
                 None if put == 0 => libc::EAGAIN,
                 None => continue,
                 Some(errno) => errno,
@@ -283,7 +282,7 @@ impl XdpLink {
             let again = matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::EINTR);
             if again && retries < SEND_RETRIES {
                 retries += 1;
-                // Nothing reports when the device accepts more.
+                // Nothing signals when the device accepts more.
                 std::thread::sleep(Duration::from_micros(100));
                 continue;
             }
@@ -294,7 +293,7 @@ impl XdpLink {
     }
 }
 
-/// Readable when one of several sockets is.
+/// Becomes readable when one of several sockets does.
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
@@ -334,7 +333,7 @@ impl Link for XdpLink {
             if batch.ethernet_frame(index).is_none() {
                 self.counters.unsent_malformed += 1;
             } else if batch.packet(index).len() > self.interface.mtu as usize {
-                // Nothing below checks it.
+                // No layer below checks this.
                 self.counters.unsent_too_long += 1;
             } else {
                 self.line.push(index as u16);
@@ -368,7 +367,7 @@ pub fn probe_support() -> Result<()> {
     let any = NetworkInterface { name: "any interface".into(), index: 0, mac: [0; 6], mtu: 1500, ipv4: None };
     let shape = UmemLayout { chunk: CHUNKS[0], receive: 1, send: 1 };
     match XdpSocket::open(any.index, 0, shape, true, true) {
-        // There is no interface with this index, which is checked last.
+        // No interface has this index, and the index is checked last.
         Ok(_) | Err((XdpOpenStep::Bind, _)) => {}
         Err((step, error)) => return Err(explain_refusal(&any, 0, shape, step, error)),
     }
@@ -377,7 +376,7 @@ pub fn probe_support() -> Result<()> {
     Ok(())
 }
 
-/// Checks the same of listeners whose unchanged reports the program at the interface drops.
+/// Checks the same for listeners whose unchanged reports the program at the interface drops.
 pub fn probe_events() -> Result<()> {
     probe_support()?;
     #[cfg(feature = "xdp")]
@@ -385,7 +384,7 @@ pub fn probe_events() -> Result<()> {
     Ok(())
 }
 
-/// Opens something at an interface, again for a while if that is busy.
+/// Opens something at an interface, retrying for a while if the interface is busy.
 fn retry_while_busy<T>(mut open: impl FnMut() -> Result<T>) -> Result<T> {
     let until = Instant::now() + LEAVING;
     loop {
@@ -420,7 +419,7 @@ fn umem_layout(
         });
     };
     let frames = (bytes / chunk / queues.max(1) as usize).clamp(1, 1 << 20) as u32;
-    // The largest power of two that is not larger.
+    // Rounded down to a power of two.
     let receive = if receives { 1 << frames.ilog2() } else { 0 };
     Ok(UmemLayout { chunk, receive, send: SEND })
 }

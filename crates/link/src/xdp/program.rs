@@ -1,5 +1,5 @@
-//! The programs at an interface that take our frames, built by `make ebpf`: `ebpf/take.bpf.c` for links of frames, and
-//! `ebpf/intake.bpf.c` for datagrams to listeners, `ebpf/events.bpf.c` for those whose unchanged reports it drops.
+//! The programs at an interface that take our frames, built by `make ebpf`: `ebpf/take.bpf.c` for links of frames,
+//! `ebpf/intake.bpf.c` for listeners, and `ebpf/events.bpf.c` for those whose unchanged reports it drops.
 
 use std::error::Error;
 use std::io;
@@ -31,14 +31,14 @@ const TAKE: ProgramObject =
     ProgramObject { name: "take", bytes: aya::include_bytes_aligned!("../../ebpf/take.bpf.o") };
 const INTAKE: ProgramObject =
     ProgramObject { name: "intake", bytes: aya::include_bytes_aligned!("../../ebpf/intake.bpf.o") };
-/// The same, with events.
+/// The intake program that also drops unchanged reports.
 const EVENTS: ProgramObject =
     ProgramObject { name: "events", bytes: aya::include_bytes_aligned!("../../ebpf/events.bpf.o") };
 
 /// The first kernel that attaches XDP programs through a file descriptor.
 const LINUX: (u32, u32) = (5, 9);
 
-/// Attempts to load a program: the kernel's verifier gives up with EAGAIN when a signal comes. libbpf makes as many.
+/// Attempts to load a program: the verifier gives up with EAGAIN when a signal comes. libbpf tries as often.
 const LOADS: usize = 5;
 
 /// A program attached to an interface until this is dropped.
@@ -79,7 +79,7 @@ impl Program {
         TAKE.attach(interface, loaded, config.mode)
     }
 
-    /// From now on, sends frames to us on receive queue `queue` to a socket.
+    /// From now on, sends our frames on receive queue `queue` to a socket.
     pub(super) fn add(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
         let mut sockets: XskMap<_> = program_map(&mut self.loaded, "sockets")?;
         sockets
@@ -124,14 +124,14 @@ impl IntakeProgram {
         Ok((Self { program, own }, mode))
     }
 
-    /// The tables of a program with events, which can be had once.
+    /// The tables of a program with events; they can be taken once.
     pub(super) fn event_tables(&mut self, limits: &EventLimits) -> Result<EventTables> {
         EventTables::map(&mut self.program.loaded, limits).map_err(|error| {
             explain_refusal(&self.program.interface, "the tables of an XDP program", &*error)
         })
     }
 
-    /// Drops unchanged reports of a listener from now on.
+    /// From now on, drops unchanged reports of a listener.
     pub(super) fn drop_unchanged(
         &mut self,
         listener: u32,
@@ -145,12 +145,12 @@ impl IntakeProgram {
             .map_err(|error| explain_refusal(&self.program.interface, "a map of listeners", &error))
     }
 
-    /// From now on, sends datagrams of a listener on a receive queue to a socket.
+    /// From now on, sends a listener's datagrams on a receive queue to a socket.
     pub(super) fn add_socket(&mut self, listener: u32, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
         self.program.add(listener * INTAKE_QUEUES + queue, socket)
     }
 
-    /// From now on, datagrams to this port of all addresses are a listener's: numbers count from 0.
+    /// From now on, datagrams to this port of any address belong to a listener; listeners are numbered from 0.
     pub(super) fn add_listener(&mut self, listener: u32, port: u16) -> Result<()> {
         let at = 12 + 2 * listener as usize;
         self.own[at..at + 2].copy_from_slice(&port.to_be_bytes());
@@ -167,15 +167,15 @@ pub(super) fn probe_loading(any: &NetworkInterface) -> Result<()> {
     INTAKE.load(&any.name, &[]).map(drop)
 }
 
-/// The same of the program that drops unchanged reports.
+/// Loads the program that drops unchanged reports, without attaching it.
 pub(super) fn probe_loading_events() -> Result<()> {
     EVENTS.load("any interface", &[]).map(drop)
 }
 
 impl ProgramObject {
-    /// Loads the program and its maps into the kernel; `entries` says how many a map has.
+    /// Loads the program and its maps into the kernel; `entries` gives the sizes of maps.
     fn load(&self, interface: &str, entries: &[(&str, u32)]) -> Result<Ebpf> {
-        // An older one would attach it so that it stays when this process is killed.
+        // An older kernel would attach it in a way that survives this process being killed.
         let release = rustix::system::uname();
         if !release.release().to_str().is_ok_and(|release| is_release_at_least(release, LINUX)) {
             let reason = format!("the kernel is older than Linux {}.{}", LINUX.0, LINUX.1);
@@ -230,7 +230,7 @@ impl ProgramObject {
                 }
                 Err(refusal) => {
                     let explained = explain_refusal(name, "an XDP program", &refusal);
-                    // Only if the driver does not support it, try without.
+                    // Without this mode only if the driver does not support it.
                     if !matches!(explained, LinkError::NoXdp { .. }) {
                         return Err(explained);
                     }
@@ -272,7 +272,7 @@ fn explain_refusal(interface: &str, what: &'static str, error: &(dyn Error + 'st
     }
 }
 
-/// The system's error, somewhere in an error's causes.
+/// The system's error among the causes of an error.
 fn find_errno(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut below = Some(error);
     while let Some(error) = below {

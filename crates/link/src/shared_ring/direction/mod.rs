@@ -80,7 +80,7 @@ impl RingSide {
     /// Announces that this end will wait on `flag`.
     fn announce_wait(&self, flag: usize) {
         self.control_word(flag).store(1, Ordering::Relaxed);
-        // Before re-reading the other's index: see `claim_wakeup`.
+        // Before rereading the other end's index: see `claim_wakeup`.
         fence(Ordering::SeqCst);
     }
 
@@ -104,7 +104,7 @@ impl RingSide {
 pub(super) struct Producer {
     side: RingSide,
     tail: u64,
-    /// The other's index when last read and found valid.
+    /// The other end's index when last read and found valid.
     head: u64,
     published: u64,
     frames: u64,
@@ -116,7 +116,7 @@ impl Producer {
         Self { side: RingSide { memory, place }, tail: 0, head: 0, published: 0, frames: 0 }
     }
 
-    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish_frames`] makes it visible. `false` = no room.
+    /// Writes a frame of 1 to [`FRAME_MAX`] bytes; [`Self::publish_frames`] makes it visible. `false`: no room.
     ///
     /// # Errors
     /// The consumer's index is invalid.
@@ -186,7 +186,7 @@ impl Producer {
         self.side.control_word(TAIL).store(u64::MAX, Ordering::Release);
     }
 
-    /// Frames written and not taken, according to the consumer. At most as many as were written.
+    /// Frames written but not taken, according to the consumer; never more than were written.
     pub(super) fn untaken_frames(&self) -> u64 {
         self.frames.saturating_sub(self.side.control_word(TAKEN).load(Ordering::Acquire))
     }
@@ -198,7 +198,7 @@ pub(super) struct Consumer {
     side: RingSide,
     head: u64,
     taken: u64,
-    /// Where the ring ends, once no more is expected.
+    /// Where the ring ends, once no more frames are expected.
     end: Option<u64>,
 }
 
@@ -208,7 +208,7 @@ impl Consumer {
         Self { side: RingSide { memory, place }, head: 0, taken: 0, end: None }
     }
 
-    /// Whether there is anything to take; errors show when it is taken.
+    /// Whether there are frames to take; errors show up when they are taken.
     pub(super) fn has_frames(&self) -> bool {
         self.available().is_ok_and(|words| words > 0)
     }
@@ -225,8 +225,8 @@ impl Consumer {
         }
     }
 
-    /// Adds frames to `batch` until it is full or there are no more. Returns how many exceeded its slots and
-    /// are lost, and whether the producer waits for room and must be woken.
+    /// Adds frames to `batch` until it is full or there are no more. Returns how many were lost because they
+    /// exceeded its slots, and whether the producer waits for room and must be woken.
     ///
     /// # Errors
     /// The producer's index or a frame's length is invalid. Earlier frames are in the batch.
@@ -307,7 +307,7 @@ pub(super) struct Took {
     pub(super) wake: bool,
 }
 
-/// Copies bytes into words from `at`, wrapping around. There is room in `data`.
+/// Copies bytes into words from `at`, wrapping around. The caller ensures that there is room in `data`.
 #[inline]
 fn write_wrapping(data: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (before, after) = data.split_at(at);
@@ -326,7 +326,7 @@ fn write_words(words: &[AtomicU64], bytes: &[u8]) {
     let Some(word) = words.get(eights.len()).filter(|_| !rest.is_empty()) else { return };
     let mut last = [0; 8];
     match <[u8; 4]>::try_from(rest) {
-        // A RoCEv2 packet is a multiple of four bytes: copied without a call.
+        // A RoCEv2 packet is a multiple of four bytes: this case needs no call.
         Ok([a, b, c, d]) => last = [a, b, c, d, 0, 0, 0, 0],
         Err(_) => last[..rest.len()].copy_from_slice(rest),
     }

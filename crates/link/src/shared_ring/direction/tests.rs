@@ -105,7 +105,7 @@ fn indices_that_cannot_be_end_the_ring() {
         assert_eq!(producer.has_frame_room(), Err(Broken::Index), "{head}");
         assert_eq!(producer.wait_for_room(), Err(Broken::Index));
     }
-    // It cannot go back either.
+    // The index cannot go back either.
     let (mut producer, mut consumer, memory) = pair(64);
     assert!(producer.push(&[1; 8]).unwrap());
     producer.publish_frames();
@@ -113,7 +113,7 @@ fn indices_that_cannot_be_end_the_ring() {
     assert!(producer.has_frame_room().is_ok());
     memory.as_words()[HEAD].store(0, SeqCst);
     assert_eq!(producer.has_frame_room(), Err(Broken::Index));
-    // Nor take more than there was: what is left is never negative.
+    // Nor can the consumer take more than there was: what is left is never negative.
     memory.as_words()[TAKEN].store(u64::MAX, SeqCst);
     assert_eq!(producer.untaken_frames(), 0);
 }
@@ -132,7 +132,7 @@ fn a_ring_that_ends_is_read_to_where_it_was_and_no_further() {
     assert!(taken(&mut consumer, 8).is_empty());
 }
 
-/// What a hostile other end does to memory: a value at a word, or an index near where it is.
+/// What a hostile other end does to memory: writes a value at a word, or an index near the real one.
 fn lie() -> impl Strategy<Value = (usize, u64)> {
     let word = prop_oneof![
         Just(TAIL),
@@ -172,8 +172,8 @@ proptest! {
         prop_assert_eq!(producer.untaken_frames(), 0);
     }
 
-    /// Whatever the other end writes, wherever and when: no panic, no frame longer than the most, no
-    /// more words read in a call than the ring has.
+    /// Whatever the other end writes, wherever and whenever: no panic, no frame longer than the limit,
+    /// and no more words read in a call than the ring has.
     #[test]
     fn a_hostile_other_end_spoils_nothing_but_the_ring(steps in vec((0..6u8, lie()), 1..80)) {
         let (mut producer, mut consumer, memory) = pair(64);
@@ -245,7 +245,7 @@ fn a_scribbler_at_the_same_time_harms_nobody() {
         }
     });
     for _ in 0..rounds {
-        // An end that noticed is replaced.
+        // An end that noticed an error is replaced.
         let mut batch = PacketBatch::with_packet_capacity(8, 200);
         let sound = producer.push(&[9; 30]).is_ok() && consumer.take(&mut batch).is_ok();
         producer.publish_frames();

@@ -54,11 +54,11 @@ const TURN: Duration = Duration::from_secs(3);
 /// How long a requester waits until the serving thread has the ring.
 const SERVED: Duration = Duration::from_secs(2);
 /// Most connections at the door that have not identified themselves. A new one replaces the oldest, so that
-/// silent ones block nobody.
+/// silent connections block nobody.
 const KNOCKS: usize = sys::WAIT_MAX - 1;
 /// Pause of the door after the system refused a connection.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Most requesters known to a door.
+/// Most requesters that a door knows.
 const PEERS_MAX: usize = 512;
 
 /// What a requester needs to join.
@@ -100,7 +100,7 @@ pub enum JoinError {
     System(#[from] io::Error),
 }
 
-/// Why a door refuses, in the reply.
+/// Why a door refuses, as the reply says it.
 const REFUSALS: [(u32, &str); 3] = [(1, OTHER_USER), (2, "unknown token"), (3, "the system refused memory")];
 const OTHER_USER: &str = "the other end runs as another user; both must be the same user, or this one root";
 
@@ -115,7 +115,7 @@ fn abstract_address(name: &str) -> io::Result<SocketAddr> {
 
 struct Peer {
     token: [u8; TOKEN],
-    /// Its ring, as long as it lives.
+    /// Its ring, while that lives.
     ring: Weak<()>,
 }
 
@@ -130,14 +130,14 @@ pub struct Door {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The system's last error at a door, until queried.
+/// The system's last error at a door, until it is queried.
 type Trouble = Arc<Mutex<Option<io::Error>>>;
 
 /// Joined rings, for the thread that serves them.
 pub(crate) type Arrivals = Receiver<(End, [u8; TOKEN])>;
 
 impl Door {
-    /// Opens a door with this name, which should be unguessable: the first to take it has it.
+    /// Opens a door with this name, which should be unguessable: the first to take a name has it.
     ///
     /// # Errors
     /// The name is taken or too long, or the system refuses a thread.
@@ -159,14 +159,14 @@ impl Door {
         Ok((Door { name, peers, stop, trouble, thread: Some(thread) }, arrivals))
     }
 
-    /// The system's error at this door since the last call, such as no descriptor for a connection. The door
-    /// continues.
+    /// The system's error at this door since the last call, such as a lack of descriptors for a connection.
+    /// The door goes on.
     pub fn take_trouble(&self) -> Option<io::Error> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What the requester at this address needs to join; `token` becomes its token if it has none yet. `None`
-    /// if the door knows too many.
+    /// if the door knows too many requesters.
     pub fn offer_ring(&self, requester: SocketAddrV4, token: [u8; TOKEN]) -> Option<JoinOffer> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX && !peers.contains_key(&requester) {
@@ -179,7 +179,6 @@ impl Door {
         Some(JoinOffer { name: self.name.clone(), token: peer.token })
     }
 
-    /// Whether the requester at this address has a ring.
     pub fn has_ring(&self, requester: SocketAddrV4) -> bool {
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         peers.get(&requester).is_some_and(|peer| peer.ring.strong_count() > 0)
@@ -189,7 +188,7 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Its thread waits for a connection.
+        // The door's thread waits for a connection.
         let came = abstract_address(&self.name).and_then(|address| UnixStream::connect_addr(&address));
         if let (Ok(_), Some(thread)) = (came, self.thread.take()) {
             let _ = thread.join();
@@ -234,7 +233,7 @@ impl DoorThread {
                     Ok((stream, _)) => self.open(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
-                        // Usually out of descriptors or memory; later there may be some.
+                        // Usually out of descriptors or memory, which may be available later.
                         self.report_trouble(error);
                         break;
                     }
@@ -251,7 +250,7 @@ impl DoorThread {
         std::thread::sleep(AGAIN);
     }
 
-    /// Accepts a connection, and reads what it has sent.
+    /// Accepts a connection, and reads what the requester has sent.
     fn open(&mut self, mut stream: UnixStream) {
         let Ok(theirs) = peer_user_id(&stream) else { return };
         if stream.set_nonblocking(true).is_err() {
@@ -264,11 +263,11 @@ impl DoorThread {
         self.handle_knock(Knock { stream, hello: [0; HELLO], have: 0, since: Instant::now() });
     }
 
-    /// Admits those that have sent everything, and keeps the others.
+    /// Admits connections that have sent everything, and keeps the others.
     fn handle_knock(&mut self, mut knock: Knock) {
         match knock.read() {
             Ok(true) => {
-                // A failing requester was notified, or has gone.
+                // A requester that fails here has been notified, or is gone.
                 let _ = answer_hello(knock.stream, &knock.hello, &self.peers, &self.arrived);
             }
             Ok(false) => {
@@ -287,7 +286,7 @@ impl Knock {
         self.since.elapsed() >= STEP
     }
 
-    /// Reads what has arrived; returns whether that is all.
+    /// Reads what has arrived; returns whether the hello is complete.
     fn read(&mut self) -> io::Result<bool> {
         while self.have < HELLO {
             match self.stream.read(&mut self.hello[self.have..]) {
@@ -343,8 +342,8 @@ fn answer_hello(
     Ok(())
 }
 
-/// For the serving thread: whether the first thing in the ring is the token. It is then sent back, to show
-/// the requester that it is served.
+/// For the serving thread: whether the ring starts with the token. If so, sends it back, to show the
+/// requester that it is served.
 pub(crate) fn confirm_ring_token(end: &mut End, token: &[u8; TOKEN]) -> Result<bool, Over> {
     let said = end.take_frame()?;
     if said.is_none_or(|said| !are_equal_secrets(&said, token)) {
@@ -356,7 +355,7 @@ pub(crate) fn confirm_ring_token(end: &mut End, token: &[u8; TOKEN]) -> Result<b
     Ok(sent == PushOutcome::Yes)
 }
 
-/// Joins the NIC at `nic`, which has offered it. Takes at most a few seconds.
+/// Joins the NIC at `nic`, which made the offer. Takes at most a few seconds.
 ///
 /// # Errors
 /// There is no such door, it is another user's, or it does not serve.
@@ -432,7 +431,7 @@ fn peer_user_id(stream: &UnixStream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
 }
 
-/// Reads all of it, within [`STEP`] in total.
+/// Reads all of `bytes`, within [`STEP`] in total.
 fn read_exactly(stream: &mut UnixStream, mut bytes: &mut [u8]) -> Result<(), JoinError> {
     let start = Instant::now();
     while !bytes.is_empty() {
@@ -449,7 +448,7 @@ fn read_exactly(stream: &mut UnixStream, mut bytes: &mut [u8]) -> Result<(), Joi
     Ok(())
 }
 
-/// Sends a message, which is received whole, with a file.
+/// Sends a message together with a file; it is received in one piece.
 fn send_file(stream: &UnixStream, message: &[u8; REPLY], file: &OwnedFd) -> io::Result<()> {
     let files = [file.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

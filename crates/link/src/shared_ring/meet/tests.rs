@@ -11,13 +11,13 @@ fn udp() -> HostLink {
     HostLink::new(UdpLink::open(&UdpConfig::for_roce_frames(LOOPBACK.into())).unwrap())
 }
 
-/// A name that no other test has.
+/// A name that no other test uses.
 fn name(test: &str) -> String {
     format!("dta-ring-test-{test}-{}-{:?}", std::process::id(), Instant::now())
         .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
-/// A NIC's link, served by nobody yet, and a requester's.
+/// The link of a NIC that nobody serves yet, and a requester's link.
 struct Pair {
     nic: HostLink,
     requester: HostLink,
@@ -54,7 +54,7 @@ impl Pair {
         end
     }
 
-    /// The same, and what reached the NIC meanwhile.
+    /// The same, with what reached the NIC meanwhile.
     fn met_while_receiving(&mut self) -> (End, Vec<u32>) {
         let (mut tries, mut came) = (0, Vec::new());
         loop {
@@ -89,7 +89,7 @@ impl Pair {
         batch
     }
 
-    /// Everything that reaches the NIC until there was nothing for a while.
+    /// Everything that reaches the NIC until nothing has come for a while.
     fn arrivals(&mut self) -> Vec<u32> {
         all(&mut self.nic)
     }
@@ -122,7 +122,7 @@ fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() 
     assert_eq!((rings.0.opened, rings.0.sent, rings.0.received, rings.0.left), (1, 100, 1, 0));
     assert_eq!((rings.1.opened, rings.1.sent, rings.1.received), (1, 1, 100));
     assert_eq!(pair.requester.udp_link().link_counters().sent, 0);
-    // A stranger's frames still arrive through the socket, and one to a stranger leaves through it.
+    // A stranger's frames still arrive through the socket, and a frame to a stranger leaves through it.
     let mut stranger = udp();
     let at = stranger.udp_link().local_addr();
     let mut batch = PacketBatch::new(2);
@@ -139,7 +139,7 @@ fn frames_go_through_the_ring_both_ways_and_are_the_bytes_that_a_socket_gives() 
 fn what_left_by_the_socket_is_not_overtaken_by_the_first_frames_of_the_ring() {
     let mut pair = Pair::new("overtake");
     let end = pair.met();
-    // The NIC has the ring, and the requester does not know it yet.
+    // The NIC has the ring, but the requester does not know it yet.
     pair.requester.send(&mut pair.batch(0..20)).unwrap();
     pair.requester.add(end);
     pair.requester.send(&mut pair.batch(20..40)).unwrap();
@@ -147,7 +147,7 @@ fn what_left_by_the_socket_is_not_overtaken_by_the_first_frames_of_the_ring() {
     assert_eq!(pair.nic.ring_counters().received, 20);
 }
 
-/// Joins again while the door does not answer in time, as on a busy machine.
+/// Joins again if the door does not answer in time, as on a busy machine.
 fn join_when_door_answers(offer: &JoinOffer, nic: SocketAddrV4) -> Result<End, JoinError> {
     let mut tries = 0;
     loop {
@@ -161,7 +161,7 @@ fn join_when_door_answers(offer: &JoinOffer, nic: SocketAddrV4) -> Result<End, J
 /// Waits until a thread of this process sleeps in the kernel.
 fn wait_until_asleep(thread: rustix::thread::Pid) {
     let file = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
-    // Twice in turn: it may wait for something else shortly before.
+    // Twice in a row: it may wait for something else shortly before.
     let (start, mut asleep) = (Instant::now(), 0);
     while asleep < 2 {
         assert!(start.elapsed() < Duration::from_secs(60), "it does not sleep");
@@ -207,7 +207,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
         pair.requester.send(&mut pair.batch(numbers)).unwrap();
         assert!(start.elapsed() < Duration::from_secs(30));
     }
-    // It stayed full: no more waiting.
+    // The ring stayed full: no more waiting.
     for _ in 0..20 {
         pair.requester.send(&mut pair.batch(0..64)).unwrap();
         sent += 64;
@@ -226,7 +226,7 @@ fn a_full_ring_is_waited_for_and_then_each_frame_is_counted_once() {
 fn what_a_requester_that_is_gone_has_sent_comes_before_what_its_successor_sends() {
     let mut pair = Pair::joined("successor");
     pair.requester.send(&mut pair.batch(0..50)).unwrap();
-    // Gone, like a killed process: its end of the socket closes. The next run has another port.
+    // Gone like a killed process: its end of the socket closes. The next run uses another port.
     let before = std::mem::replace(&mut pair.requester, udp());
     drop(before);
     (pair.from, pair.token) = (pair.requester.udp_link().local_addr(), [4; TOKEN]);
@@ -246,7 +246,7 @@ fn a_nic_that_is_gone_leaves_what_it_did_not_take_counted_and_frames_go_by_the_s
     assert_eq!(pair.nic.recv(&mut batch, Some(Duration::ZERO)).unwrap(), 8);
     let (to, from) = (pair.to, pair.from);
     drop((pair.nic, pair.door));
-    // Another one at the same address, without a ring.
+    // Another NIC at the same address, without a ring.
     let mut nic = HostLink::new(UdpLink::open(&UdpConfig::for_roce_frames(to.into())).unwrap());
     let start = Instant::now();
     while pair.requester.has_ring(to) {
@@ -271,7 +271,7 @@ fn a_stranger_to_the_door_is_refused_with_the_reason_and_others_are_served() {
     assert!(refused.to_string().contains("token"), "{refused}");
     let nobody = JoinOffer { name: format!("{}x", offer.name), ..offer };
     assert!(matches!(join_ring(&nobody, pair.to), Err(JoinError::NoDoor(_))));
-    // One that sends nothing, one that sends nonsense, and one that leaves in the middle.
+    // A requester that sends nothing, one that sends nonsense, and one that leaves midway.
     let at = abstract_address(&nobody.name[..nobody.name.len() - 1]).unwrap();
     let mut nonsense = UnixStream::connect_addr(&at).unwrap();
     nonsense.write_all(&[0xff; 64]).unwrap();
@@ -293,8 +293,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let silent = || -> Vec<UnixStream> { (0..100).map(|_| UnixStream::connect_addr(&at).unwrap()).collect() };
     let _mute = silent();
     pair.join();
-    // Nor one that identifies itself slowly: it gets an answer. If the machine is busy for longer than the
-    // door waits, it tries again.
+    // A requester that identifies itself slowly gets an answer too. If the machine is busy for longer than
+    // the door waits, it tries again.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let _mute = silent();
@@ -313,7 +313,7 @@ fn connections_that_say_nothing_keep_nobody_out() {
     }
 }
 
-/// A process without free descriptors, which would disturb other tests: so it is a separate process.
+/// Runs in a separate process, because running out of descriptors would disturb other tests.
 #[test]
 #[ignore = "takes all descriptors of its process: run alone by the test below"]
 fn alone_without_descriptors() {
@@ -327,7 +327,7 @@ fn alone_without_descriptors() {
     while let Ok(file) = std::fs::File::open("/dev/null") {
         taken.push(file);
     }
-    // One left, for this end of a connection.
+    // Frees one, for this end of a connection.
     taken.pop();
     let knock = UnixStream::connect_addr(&at).unwrap();
     let start = Instant::now();
@@ -390,9 +390,9 @@ fn frames_by_the_socket_do_not_overtake_those_of_a_ring_that_ended_while_both_li
     pair.batch(0..30).iter().for_each(|frame| assert_eq!(end.push(frame).unwrap(), PushOutcome::Yes));
     end.publish_frames();
     drop(end);
-    // The requester has no ring any more.
+    // The requester no longer has a ring.
     assert_eq!(pair.requester.send(&mut pair.batch(30..40)).unwrap(), 10);
-    // The turn that reads the socket, whatever is in the rings.
+    // Forces the turn that reads the socket, whatever is in the rings.
     pair.nic.look_around_next();
     assert_eq!(pair.arrivals(), (0..40).collect::<Vec<_>>());
     assert!(!pair.nic.has_ring(pair.from));
