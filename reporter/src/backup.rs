@@ -19,9 +19,9 @@ pub const MOST_AGAIN: u8 = 8;
 /// Result of looking up a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupLookup<'a> {
-    /// It is not kept: it never was, or later ones have replaced it.
+    /// It is not kept: it never was, or a later one has replaced it.
     Nothing,
-    /// It has used up its retransmissions.
+    /// It was retransmitted as often as allowed.
     Enough,
     /// The report.
     Report(&'a [u8]),
@@ -59,8 +59,8 @@ impl Backup {
         self.kept.len()
     }
 
-    /// The part of `count` sequences from `first` that can be kept, given that `next` comes next: its first
-    /// sequence and length. Pure arithmetic, so that requests for nothing cost nothing.
+    /// The part of `count` sequences from `first` that can be kept, if the next report will be `next`: its
+    /// first sequence and its length. Pure arithmetic, so that requests for nothing cost nothing.
     pub fn retained_range(&self, first: u32, count: u16, next: u32) -> (u32, u32) {
         let size = self.kept.len() as i64;
         let oldest = next.wrapping_sub(size as u32);
@@ -100,8 +100,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is kept in whatever order across the wrap, the last one per place is found under its own
-        /// number and no other.
+        /// Whatever is kept, in whatever order, across the wrap: the last report in each place is found
+        /// under its own number and no other.
         #[test]
         fn finds_exactly_what_it_holds(size in 1usize..9, kept in prop::collection::vec((0u32..20, 1usize..=MAX_REPORT_LEN), 0..40)) {
             let mut backup = Backup::new(size);

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use dta_link::fault::Faults;
 use dta_proto::wire::dta::{NACK_PORT_V0, Version};
 
-/// Configuration of a reporter. [`Config::new`] gives the usual one; change the fields that differ.
+/// Configuration of a reporter. [`Config::new`] gives the usual one; change only the fields that differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The translator's service address; its port is 40040 unless configured otherwise.
     pub translator: SocketAddrV4,
-    /// Source address of reports and destination of version-1 NACKs. The unspecified address is replaced when
-    /// the reporter is opened by the one that the host's routes choose towards the translator; port 0 lets
-    /// the kernel choose.
+    /// Source address of reports and destination of version-1 NACKs. An unspecified address is replaced, when
+    /// the reporter is opened, by the one that the host's routes choose towards the translator; with port 0,
+    /// the kernel chooses a port.
     pub bind: SocketAddrV4,
     /// Version of the report format.
     pub version: Version,
@@ -23,23 +23,22 @@ pub struct Config {
     pub first_sequence: Option<u32>,
     /// Options for reports that [`Reporter::report`](crate::Reporter::report) sends.
     pub options: ReportOptions,
-    /// Retransmittable reports to keep, rounded up to a power of two; in version 0 at most 256, as many as
-    /// its sequences distinguish. With 0, none is kept and every NACK is in vain.
+    /// Number of retransmittable reports to keep, rounded up to a power of two; in version 0 at most 256,
+    /// because its sequences distinguish no more. With 0, none is kept and no NACK can be answered.
     pub backup: usize,
-    /// Most retransmissions per second, 0 = unlimited. Twice as many as one NACK can request may be sent at
-    /// once. NACKs are not authenticated: this bounds what they can
-    /// cost.
+    /// Most retransmissions per second; 0 = unlimited. Twice as many as one NACK can request may be sent at
+    /// once. NACKs are not authenticated: this bounds what they can cost.
     pub resends_per_second: u32,
-    /// Reports per batch, at least 1: a full batch is sent at once, an unfilled one at
+    /// Reports per batch, at least 1: a full batch is sent at once, a partial one by
     /// [`Reporter::flush`](crate::Reporter::flush).
     pub batch: usize,
     /// Whether consecutive reports of one length are sent as one message that the kernel cuts, if it can:
     /// several times as many per second.
     pub runs: bool,
     /// Whether to group reports of one length within their batch, for longer runs when lengths are mixed.
-    /// Reports for one store keep their order. They are numbered in sending order:
-    /// [`Reporter::report`](crate::Reporter::report) then returns one of the sequences of its batch, not
-    /// always the report's own.
+    /// Reports for one store keep their order. Reports are numbered in sending order:
+    /// [`Reporter::report`](crate::Reporter::report) then returns one of the sequences of its batch, which
+    /// need not be the report's own.
     pub gather: bool,
     /// UDP port for version-0 NACKs, at the address of `bind`. Opened in version 0 when `backup` is not 0.
     pub nack_port_v0: u16,
@@ -50,7 +49,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Version 1, reporter 0, batches of 64, no faults, a backup of 4,096 reports, from any free port.
+    /// Version 1, reporter 0, batches of 64, no faults, a backup of 4,096 reports, any free port as source.
     pub fn new(translator: SocketAddrV4) -> Self {
         Config {
             translator,
@@ -86,7 +85,7 @@ impl Config {
 pub struct ReportOptions {
     /// Keep the report and retransmit it if the translator misses it.
     pub retransmittable: bool,
-    /// Wake a reader now: the translator writes it with an immediate. Only lists marked `notify` do that; for
-    /// other stores the report is written as usual, and the translator counts the request.
+    /// Wake a reader now: the translator writes the report with an immediate. Only lists marked `notify` do
+    /// that; for other stores the report is written as usual, and the translator counts the request.
     pub immediate: bool,
 }

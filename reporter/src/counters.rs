@@ -8,7 +8,7 @@ dta_proto::published_counters! {
     /// What became of reports and NACKs, since the reporter was opened.
     ///
     /// `reports + retransmitted = pending + fault.dropped + fault.held - fault.duplicated + link.sent +
-    /// (unsent, all reasons)`: every report that was taken is in one of them, and no term is a
+    /// (unsent, all reasons)`: every accepted report is in one of them, and no term is computed as a
     /// remainder.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
     pub struct ReporterCounters {

@@ -12,14 +12,14 @@ pub(crate) struct Gather {
     version: Version,
     ordered: PacketBatch,
     order: Vec<(usize, usize)>,
-    /// Per store in the batch, the length of its reports.
+    /// Each store in the batch, with the length of its reports.
     stores: Vec<(u16, usize)>,
     /// Sequences in their new order.
     sequences: Vec<u32>,
 }
 
 impl Gather {
-    /// For batches of up to `batch` reports.
+    /// Handles batches of up to `batch` reports.
     pub(crate) fn new(version: Version, batch: usize) -> Gather {
         Gather {
             version,
@@ -31,8 +31,8 @@ impl Gather {
     }
 
     /// Returns the reports of `batch` grouped by length, otherwise in order, and renumbered; keeps the
-    /// retransmittable ones. `batch` is then empty, or is what is returned. If two reports for one store
-    /// differ in length, all stay in place: they may be for one key.
+    /// retransmittable ones for retransmission. `batch` is then empty, unless it is returned. If two
+    /// reports for one store differ in length, all stay in place: they may be for one key.
     pub(crate) fn put_in_order<'a>(
         &'a mut self,
         batch: &'a mut PacketBatch,
@@ -54,7 +54,7 @@ impl Gather {
         let leaving = if in_order || mixed {
             batch
         } else {
-            // By place within their length: no allocation, and a stable order.
+            // Sorted by place within a length: no allocation, and a stable order.
             self.order.sort_unstable();
             if self.ordered.slot_count() < batch.slot_count()
                 || self.ordered.packet_capacity() < batch.packet_capacity()

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// Says how many reports may be sent now to keep a rate. Plain arithmetic on the times passed in.
+/// Tells how many reports may be sent now to keep a rate. Plain arithmetic on the times passed in.
 ///
-/// A caller that is up to 10 ms late catches up, a later one by 10 ms worth of reports: a long pause does not
-/// lead to a burst.
+/// A caller that is up to 10 ms late catches up fully, and a later one by 10 ms worth of reports, so that a
+/// long pause does not lead to a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     per_second: f64,
-    /// Most reports at once. A caller that came just too early for one has nearly earned it, so it is one more
-    /// than may be caught up: else a low rate loses that share at each late call.
+    /// Most reports at once. It is one more than may be caught up, because a caller that came just too early
+    /// for a report has nearly earned it: otherwise, a low rate would lose that share at each late call.
     burst: f64,
     since: Instant,
     /// Reports granted since `since`.
@@ -21,7 +21,7 @@ pub struct Pacer {
 const CATCH_UP: f64 = 0.01;
 
 impl Pacer {
-    /// `per_second` reports from `now`; 0, negative or not a number: no limit.
+    /// `per_second` reports from `now` on; 0, a negative number or NaN means no limit.
     pub fn new(per_second: f64, now: Instant) -> Self {
         let per_second = if per_second > 0.0 { per_second } else { f64::INFINITY };
         Pacer { per_second, burst: 1.0 + CATCH_UP * per_second, since: now, granted: 0.0 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        /// At any rate and for any steps, the sum stays within the rate, and with small steps reaches it.
+        /// At any rate and for any steps, the sum stays within the rate; with small steps it reaches the rate.
         #[test]
         fn the_rate_is_kept(
             rate in prop_oneof![1.0f64..1e3, 1.0f64..1e7],

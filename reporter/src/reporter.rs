@@ -1,4 +1,4 @@
-//! The reporter: numbers, batches, sends and retransmits.
+//! The reporter: numbers reports, sends them in batches and retransmits them.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,8 +23,8 @@ const RESTARTED: u8 = 0x20;
 /// Bit 6: the report is kept and can be retransmitted.
 pub(crate) const RETRANSMITTABLE: u8 = 0x40;
 
-/// Number of initial reports with the restart bit in version 1: the first to arrive counts, so that one loss
-/// does no harm. In version 0 it is a single one, since each of them restarts the sequence.
+/// Number of initial reports with the restart bit in version 1. The first one to arrive counts, so that a loss does
+/// no harm. In version 0 only one has it, because each of them restarts the sequence.
 const RESTARTED_V1: u8 = 8;
 
 /// Bit of a cookie above the 32 of the sequence: a retransmission.
@@ -93,11 +93,11 @@ pub struct Reporter {
     injector: FaultInjector,
     observer: Option<Observer>,
     next: u32,
-    /// Remaining reports to mark as restarted.
+    /// Remaining reports to be marked as restarted.
     restarted: u8,
-    /// Whether a retransmittable report was sent, so that there can be NACKs.
+    /// Whether a retransmittable report was sent, so that NACKs are possible.
     keeps: bool,
-    /// The error of sending a full batch, until it can be returned.
+    /// The error from sending a full batch, until it can be returned.
     trouble: Option<LinkError>,
     counters: ReporterCounters,
 }
@@ -116,7 +116,7 @@ impl Reporter {
         let bind = SocketAddrV4::new(from, config.bind.port());
         let reports = UdpConfig {
             receive_buffer: NACK_QUEUE,
-            // NACKs are few, so the kernel must count each one it drops.
+            // NACKs are few, and the kernel must count each one that it drops.
             runs: RunUse { send: config.runs, receive: false },
             ..UdpConfig::for_reports(bind.into(), config.faults.can_corrupt())
         };
@@ -174,7 +174,7 @@ impl Reporter {
     }
 
     /// Accepts a report for `store` (version 0 names none: the translator's configuration does), with the
-    /// configured options. Returns its sequence. It is sent with its batch: when that is full, or by
+    /// configured options. Returns its sequence. It is sent with its batch, once that is full or by
     /// [`Reporter::flush`].
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl Reporter {
         };
         head.copy_from_slice(&datagram::encode_header(self.source, self.config.translator, len));
         if options.retransmittable {
-            // With renumbering, reports are kept when they are sent.
+            // If reports are renumbered, they are kept when they are sent.
             if self.gather.is_none() {
                 self.backup.retain_report(sequence, &payload[..len]);
             }
@@ -231,7 +231,7 @@ impl Reporter {
         Ok(sequence)
     }
 
-    /// Adds the report of `len` bytes in the batch's next slot, and sends the batch when full.
+    /// Adds the report of `len` bytes in the batch's next slot, and sends the batch if it is full.
     #[inline]
     fn commit_report(&mut self, len: usize) {
         let addresses = Addresses::new(self.source, self.config.translator);
@@ -248,10 +248,9 @@ impl Reporter {
     }
 
     /// Accepts `count` reports for `store` that equal `first` except for what `fill` writes: it receives each
-    /// one's index, from 0, and its [`ReportFields`], which contain `first`'s values and lie in the send buffer. So
-    /// nothing is copied, and since all have one length, they are sent as runs
-    /// ([`Config::runs`](crate::Config::runs)), with the configured options. Returns the sequence of the
-    /// first.
+    /// report's index, from 0, and its [`ReportFields`], which contain `first`'s values and lie in the send buffer.
+    /// So nothing is copied, and since all reports have one length, they are sent as runs
+    /// ([`Config::runs`](crate::Config::runs)), with the configured options. Returns the sequence of the first.
     ///
     /// # Errors
     /// The format cannot express `first`: the error names the field. No sequence is used.
@@ -303,7 +302,7 @@ impl Reporter {
         Ok(begin)
     }
 
-    /// Sends the current batch, then does as [`Reporter::poll`]. Does not wait.
+    /// Sends the current batch, then does the same as [`Reporter::poll`]. Does not wait.
     ///
     /// # Errors
     /// As [`Reporter::poll`].
@@ -312,15 +311,14 @@ impl Reporter {
         self.poll()
     }
 
-    /// Takes NACKs that have come, sends again what they ask for, and lets go of frames that the
-    /// injector held long enough. Does not wait. To be called now and then when there is nothing to
-    /// report.
+    /// Reads NACKs that have arrived, retransmits what they request, and sends frames that the injector has held
+    /// long enough. Does not wait. Call it now and then while there is nothing to report.
     ///
     /// # Errors
-    /// A socket error, possibly from sending a full batch since the last call: a permanent condition, such as
-    /// a missing privilege. Unsent reports are counted by reason.
+    /// A socket error, possibly from sending a full batch since the last call. It is permanent, such as a missing
+    /// privilege. Unsent reports are counted by reason.
     pub fn poll(&mut self) -> Result<(), LinkError> {
-        // Without retransmittable reports there are no NACKs: saves a system call per batch.
+        // Without retransmittable reports there are no NACKs; this saves a system call per batch.
         if self.keeps {
             self.take_nacks();
         }
@@ -342,7 +340,7 @@ impl Reporter {
             if left.is_zero() {
                 return Ok(());
             }
-            // Frames held by the injector must still be sent meanwhile.
+            // Frames held by the injector must still be sent during the wait.
             let step =
                 if self.injector.fault_counts().held > 0 { left.min(dta_link::fault::HOLD) } else { left };
             dta_link::wait_readable(&[self.nack_fd()], Some(step))?;
@@ -370,7 +368,7 @@ impl Reporter {
         }
     }
 
-    /// Readable when there is a NACK: for an event loop.
+    /// Becomes readable when a NACK arrives: for an event loop.
     pub fn nack_fd(&self) -> BorrowedFd<'_> {
         self.nack_link.as_ref().unwrap_or(&self.link).as_fd()
     }
@@ -481,7 +479,7 @@ impl Reporter {
             .push_datagram(self.source, self.config.translator, report, u64::from(sequence) | AGAIN)
             .is_ok()
         {
-            // It does not restart the sequence: the translator has later reports.
+            // A retransmission does not restart the sequence: the translator has later reports.
             let at = self.batch.len() - 1;
             self.batch.packet_mut(at)[datagram::HEADER_LEN + FLAGS] &= !RESTARTED;
             self.counters.retransmitted += 1;
@@ -501,7 +499,7 @@ pub(crate) fn number_report(version: Version, report: &mut [u8], sequence: u32) 
     }
 }
 
-/// The observer, as the injector calls it.
+/// Calls the observer with what the injector reports.
 fn observer_callback(observer: &mut Option<Observer>) -> impl FnMut(FaultOutcome, u64, &[u8]) {
     move |fate, cookie, _| {
         if let Some(observer) = observer {
@@ -510,8 +508,8 @@ fn observer_callback(observer: &mut Option<Observer>) -> impl FnMut(FaultOutcome
     }
 }
 
-/// An initial sequence: microseconds, so that a restarted reporter starts beyond its old position unless it
-/// sent more than a million reports per second, and for 71 minutes not within reach of the same numbers.
+/// An initial sequence from the time in microseconds. A restarted reporter starts beyond its old position unless it
+/// sent more than a million reports per second, and avoids the same numbers for 71 minutes.
 fn sequence_of_now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u32
 }
@@ -525,7 +523,7 @@ fn route_source(translator: SocketAddrV4) -> Result<Ipv4Addr, OpenError> {
     };
     match route().map_err(|source| OpenError::NoRoute { translator, source })? {
         std::net::SocketAddr::V4(address) => Ok(*address.ip()),
-        // An IPv4 socket has an IPv4 address.
+        // Does not occur: an IPv4 socket has an IPv4 address.
         std::net::SocketAddr::V6(_) => Ok(Ipv4Addr::UNSPECIFIED),
     }
 }

@@ -88,7 +88,7 @@ impl CollectorStores {
         }
     }
 
-    /// The store id for a report, if it can land there.
+    /// The store id for a report, if the report can land there.
     pub(super) fn choose_store(
         &self,
         version: Version,
@@ -157,7 +157,7 @@ fn default_candidates(all: &[StoreSpec], primitive: Primitive) -> impl Iterator<
 }
 
 /// The translator assigns a version-0 report to the only store of its kind, unless configured otherwise. If
-/// there are several, only it knows.
+/// there are several, only the translator knows.
 fn select_version0_store(all: &[StoreSpec], body: &DtaBody<'_>) -> Result<u16, String> {
     let primitive = body.primitive();
     let of_kind: Vec<_> = default_candidates(all, primitive).collect();
@@ -265,7 +265,7 @@ mod tests {
         somebody_listens(address).unwrap();
         drop(socket);
         assert!(somebody_listens(address).unwrap_err().to_string().contains("nobody listens"));
-        // An address for documentation (RFC 5737), which no host has.
+        // An address reserved for documentation (RFC 5737), which no host has.
         somebody_listens("192.0.2.1:9".parse().unwrap()).unwrap();
     }
 }

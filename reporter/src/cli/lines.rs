@@ -12,7 +12,7 @@ pub(super) struct ReportLine {
     store: Option<StoreArg>,
     immediate: Option<bool>,
     retransmittable: Option<bool>,
-    // It takes all other fields, and refuses those that it does not know.
+    // It takes all other fields, and rejects those that it does not know.
     #[serde(flatten)]
     report: ReportArgs,
 }

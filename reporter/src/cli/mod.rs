@@ -28,7 +28,7 @@ pub fn main() -> ExitCode {
     main_from(std::env::args_os())
 }
 
-/// Runs the program with other arguments, the first being its name: for a program that embeds it.
+/// Runs the program with other arguments, the first being its name: for programs that embed it.
 pub fn main_from(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     dta_cli::program::run(arguments, FEATURES, |cli: ReporterCli| match cli.command {
         Command::Send(send) => {

@@ -1,4 +1,4 @@
-//! What can be reported.
+//! The kinds of reports that can be sent.
 
 use clap::Subcommand;
 use dta_proto::key::Key;
@@ -103,7 +103,7 @@ Example:
 }
 
 impl ReportArgs {
-    /// As a report says it.
+    /// The contents of the report.
     pub(super) fn to_body(&self) -> Result<DtaBody<'_>, String> {
         Ok(match self {
             ReportArgs::KeyWrite { key, redundancy, value } => {
@@ -122,7 +122,7 @@ impl ReportArgs {
         })
     }
 
-    /// Its key and its value, as far as it has them.
+    /// Its key and its value, if it has them.
     pub(super) fn key_and_value_mut(&mut self) -> (Option<&mut Key>, Option<&mut ReportValue>) {
         match self {
             ReportArgs::KeyWrite { key, value, .. } | ReportArgs::Postcarding { key, value, .. } => {

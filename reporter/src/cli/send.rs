@@ -24,7 +24,7 @@ const MOST_REPORTED: u64 = 10;
 /// Longest line of a file, so that a file without line ends does not fill memory.
 const LINE_MAX: u64 = 64 << 10;
 
-/// Sends; `true` if everything was sent.
+/// Sends the reports; `true` if everything was sent.
 pub(super) fn run(args: &Send) -> Result<bool> {
     if args.dta_version == Version::V0 && (args.store.is_some() || args.reporter_id != 0) {
         bail!(
@@ -125,7 +125,7 @@ impl SendRun {
             let body = report.to_body().map_err(anyhow::Error::msg)?;
             let store = match place {
                 Some(store) => store,
-                // Further ones differ only in a key or a value.
+                // Further reports differ only in a key or a value.
                 None => *place.insert(
                     self.stores
                         .choose_store(self.version, args.store.as_ref(), &body)
@@ -173,7 +173,7 @@ impl SendRun {
         Ok(bad)
     }
 
-    /// Sends one report; the inner error is the line's.
+    /// Sends one report; the inner error is an error of the line.
     fn send_line(
         &mut self,
         line: &ReportLine,
@@ -217,7 +217,7 @@ impl<R: BufRead> BoundedLines<R> {
     }
 }
 
-/// Makes the first 4 bytes, as a big-endian number modulo 2^32, more.
+/// Adds `by` to the first 4 bytes, as a big-endian number modulo 2^32.
 fn increment_prefix(bytes: &mut [u8], by: u32) {
     if let Some(first) = bytes.first_chunk_mut::<4>() {
         *first = u32::from_be_bytes(*first).wrapping_add(by).to_be_bytes();

@@ -24,7 +24,7 @@ impl ReportValue {
         &mut self.bytes[..self.len]
     }
 
-    /// The one number that it is.
+    /// The value as a single number.
     pub(super) fn to_u32(self) -> Result<u32, String> {
         self.as_bytes()
             .try_into()

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
-/// Where the kernel provides it.
+/// Where the kernel provides the description.
 pub const PATH: &str = "/sys/kernel/btf/vmlinux";
 
-/// The parts of the kernel's types needed here.
+/// The parts of the kernel's types that are needed here.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
     reasons: BTreeMap<u32, String>,
@@ -15,7 +15,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads the running kernel's.
+    /// Reads the description of the running kernel.
     pub fn read() -> io::Result<Self> {
         let bytes = fs::read(PATH)?;
         Self::parse_btf(&bytes)
@@ -23,7 +23,7 @@ impl Kernel {
     }
 
     /// The name of a drop reason without its prefix, such as `QDISC_DROP`; or its number if the kernel has no
-    /// name.
+    /// name for it.
     pub fn reason_name(&self, number: u32) -> String {
         self.reasons.get(&number).cloned().unwrap_or_else(|| format!("reason {number}"))
     }

@@ -8,14 +8,14 @@
 /// The two digests of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Of the whole identity; never 0.
+    /// Digest of the whole identity; never 0.
     pub full: u64,
-    /// Of the identity without addresses and ports, so address translation does not change it. Sampling uses
+    /// Digest of the identity without addresses and ports, which address translation does not change. Sampling uses
     /// it.
     pub core: u64,
 }
 
-/// The share of packets that is reported. All points and hosts with the same rate choose the same packets.
+/// The share of packets that are reported. All points and hosts with the same rate choose the same packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// A packet is chosen if the upper half of its core digest is below this; at most 2³².

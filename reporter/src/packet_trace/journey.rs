@@ -1,4 +1,4 @@
-//! Assembles the records of one packet: its path through this host.
+//! Assembles the records of one packet into its path through this host.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -31,12 +31,12 @@ struct Open {
 
 /// Collects records until nothing more arrives for a packet for a while.
 ///
-/// Packets that share a digest are distinguished by order: a record belongs to the oldest packet with its
-/// digest that was not at this place yet.
+/// Packets that share a digest are told apart by order: a record belongs to the oldest packet with its
+/// digest that has not been at this place yet.
 #[derive(Default)]
 pub struct Journeys {
     open: HashMap<u64, VecDeque<Open>>,
-    /// Digests by the time of their last touch.
+    /// Digests by the time when they were last touched.
     waiting: BTreeMap<(u64, u64), ()>,
     shared: u64,
 }

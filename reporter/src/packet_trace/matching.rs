@@ -1,8 +1,8 @@
-//! The table by which the kernel's programs choose packets: what a filter is compiled to.
+//! The table by which the kernel's programs choose packets, into which a filter is compiled.
 //!
 //! A table has *tests*, each of a part of one word of the packet's [`Words`], and *terms*. A test yields one
-//! bit: whether the masked word is from `low` to `high`. A term names bits that must be one and bits that
-//! must be zero. A packet matches if one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of
+//! bit: whether the masked word is from `low` to `high`. A term names bits that must be one and bits that must
+//! be zero. A packet matches if at least one term holds. So `tcp port 80 and not net 10.0.0.0/8` is a handful of
 //! tests and terms, which the kernel evaluates without knowing the language. `reporter/ebpf/matching.h` is the
 //! twin of [`FilterTable::matches_packet`].
 
@@ -23,7 +23,7 @@ pub mod word {
     pub const DESTINATION: usize = 2;
     /// The innermost packet's [`super::meta`].
     pub const META: usize = 4;
-    /// Offset from the three above to the outermost packet's.
+    /// Offset from the three above to those of the outermost packet.
     pub const OUTER: usize = 5;
     /// Length in bytes from the outermost IP header (bits 32 to 63), VLAN number or 0 (bits 16 to 31; the
     /// kernel knows it only where the tag stands in the frame or the driver left it in the buffer), the
@@ -40,17 +40,17 @@ pub mod meta {
     pub const VERSION_SHIFT: u32 = 56;
     pub const PROTOCOL: u64 = 0xff << PROTOCOL_SHIFT;
     pub const PROTOCOL_SHIFT: u32 = 48;
-    /// Source port; ports are 0 in ICMP and in fragments except the first.
+    /// Source port; ports are 0 in ICMP and in later fragments.
     pub const SOURCE_PORT: u64 = 0xffff << SOURCE_PORT_SHIFT;
     pub const SOURCE_PORT_SHIFT: u32 = 32;
     pub const DESTINATION_PORT: u64 = 0xffff << DESTINATION_PORT_SHIFT;
     pub const DESTINATION_PORT_SHIFT: u32 = 16;
-    /// 1 in a fragment except the first, which has no ports. (For the innermost and the outermost packet
+    /// 1 in a fragment other than the first, which has no ports. (For the innermost and the outermost packet
     /// alike.)
     pub const LATER_FRAGMENT: u64 = 1 << 8;
 }
 
-/// A test of a packet.
+/// The words of a packet that tests look at, by their indices in [`word`].
 pub type Words = [u64; WORDS];
 
 /// Whether `words[word] & mask` is from `low` to `high`, both included.
@@ -71,12 +71,12 @@ impl Test {
     }
 }
 
-/// Holds if all tests of `ones` hold and none of `zeros`; bit `i` is test `i`.
+/// Holds if all tests of `ones` hold and none of `zeros` does; bit `i` is test `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Term {
     /// Tests that must hold.
     pub ones: u32,
-    /// Tests that must not.
+    /// Tests that must not hold.
     pub zeros: u32,
 }
 
@@ -117,7 +117,7 @@ impl FilterTable {
         &self.terms
     }
 
-    /// Whether the packet matches: what the kernel computes.
+    /// Whether the packet matches; the kernel computes the same.
     pub fn matches_packet(&self, words: &Words) -> bool {
         let bits = self
             .tests
@@ -127,8 +127,8 @@ impl FilterTable {
         self.terms.iter().any(|term| bits & term.ones == term.ones && bits & term.zeros == 0)
     }
 
-    /// As in the kernel's map: number of tests, number of terms (4 bytes each), the tests (word, 4 bytes
-    /// unused, mask, low, high), the terms (ones, zeros); the machine's byte order.
+    /// The bytes in the kernel's map: number of tests and number of terms (4 bytes each), the tests (word, 4
+    /// unused bytes, mask, low, high), the terms (ones, zeros); in the machine's byte order.
     pub fn to_bytes(&self) -> [u8; TABLE] {
         let mut bytes = [0; TABLE];
         let mut put = |at: usize, number: &[u8]| bytes[at..at + number.len()].copy_from_slice(number);

@@ -1,9 +1,9 @@
-//! Where packets are traced, as named by users.
+//! The points at which packets are traced, as named by users.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The tracepoints with a program, in the order of a packet that is sent.
+/// The tracepoints that have a program, in the order in which a sent packet passes them.
 pub const TRACEPOINTS: [(&str, &str); 5] = [
     ("net_dev_queue", "handed to a device's queue"),
     ("net_dev_start_xmit", "taken from the queue and passed to the driver"),
@@ -28,7 +28,7 @@ pub enum InterfaceSide {
 }
 
 impl InterfaceSide {
-    /// All of them, with the words for them after `iface:DEVICE/`; XDP has none.
+    /// All sides, with their words after `iface:DEVICE/`; XDP has none.
     const WORDS: [(InterfaceSide, &'static str); 5] = [
         (InterfaceSide::Ingress, "ingress"),
         (InterfaceSide::Egress, "egress"),
@@ -54,17 +54,17 @@ impl InterfaceSide {
 /// A place to attach to. Written `iface:eth0` (both ways), `iface:eth0/ingress`, `iface:eth0/egress`,
 /// `iface:eth0/queue`, `iface:eth0/driver`, `iface:eth0/receive`, `xdp:eth0`, each optionally preceded by
 /// `netns:NAME/` for another network namespace; `tp:kfree_skb`; `fentry:FUNCTION`, `kprobe:FUNCTION`;
-/// `uprobe:FILE:FUNCTION`. A user-built program is shown as
-/// `program:FILE`, which is not parsed as a point.
+/// `uprobe:FILE:FUNCTION`. A user-built program is shown as `program:FILE`, which cannot be parsed as a
+/// point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum At {
     Interface {
-        /// The network namespace: a name of `ip netns`, or the path of its file; none for the program's own.
+        /// Network namespace: a name of `ip netns`, or the path of its file; `None` for the program's own.
         namespace: Option<String>,
         name: String,
         side: InterfaceSide,
     },
-    /// A tracepoint, of all interfaces in all namespaces.
+    /// A tracepoint, for all interfaces in all namespaces.
     Tracepoint(String),
     /// The entry of a kernel function, through fentry.
     Fentry(String),
@@ -76,7 +76,7 @@ pub enum At {
         file: String,
         function: String,
     },
-    /// The program of a user-built object file, at the place that it names.
+    /// The program of a user-built object file, at the place that its section names.
     Program(String),
 }
 
@@ -177,7 +177,7 @@ impl At {
         matches!(self, Self::Interface { namespace: Some(_), .. })
     }
 
-    /// Whether packets continue from there, rather than being dropped or consumed. Such points have hops.
+    /// Whether packets go on from there, rather than being dropped or consumed. Such points have hops.
     pub fn is_on_way(&self) -> bool {
         match self {
             Self::Tracepoint(name) => name != "kfree_skb" && name != "consume_skb",
@@ -191,7 +191,7 @@ impl At {
     }
 }
 
-/// Parses a single place; `iface:DEVICE` without a side is two and refused here.
+/// Parses a single place; `iface:DEVICE` without a side is two places, and rejected here.
 impl FromStr for At {
     type Err = ParseError;
 

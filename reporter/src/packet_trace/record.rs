@@ -21,19 +21,18 @@ pub mod flags {
     pub const DROPPED: u16 = 1 << 4;
     /// Its path ends here without loss (consumed).
     pub const CONSUMED: u16 = 1 << 5;
-    /// Set if it leaves through the interface; otherwise it arrived through it.
+    /// Set if the packet leaves through the interface, unset if it arrived through it.
     pub const LEAVES: u16 = 1 << 6;
-    /// Some payload bytes of the digest are where this point cannot read: the digest differs from other
-    /// points'.
+    /// Some payload bytes of the digest are where this point cannot read, so the digest differs from other points' digests.
     pub const PARTIAL: u16 = 1 << 7;
     /// Address translation changed it on this host: `first` differs from `digest`.
     pub const TRANSLATED: u16 = 1 << 8;
-    /// Not a packet but the call of a function in a process ([`super::TraceRecord::calling_thread`]): it has no digest and
-    /// no flow.
+    /// Not a packet but the call of a function in a process ([`super::TraceRecord::calling_thread`]): it has no digest and no
+    /// flow.
     pub const CALL: u16 = 1 << 9;
 }
 
-/// The kind of a kernel program's attachment; the numbers are those of `reporter/ebpf/record.h`.
+/// The kind of a kernel program's attachment, numbered as in `reporter/ebpf/record.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum AttachmentKind {
@@ -61,8 +60,8 @@ pub enum AttachmentKind {
 /// `reporter/ebpf/record.h`, [`RECORD`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`). If the kernel does not know the offset, that
-    /// is UTC. In the ring: `CLOCK_MONOTONIC`; `Tracer::read` adds TAI's lead.
+    /// Nanoseconds of TAI as the kernel keeps it (`CLOCK_TAI`), which is UTC if the kernel does not know the offset. In the
+    /// ring: `CLOCK_MONOTONIC`; `Tracer::read` adds TAI's lead.
     pub time: u64,
     /// The packet's digest here ([`super::digest::Digest::full`]).
     pub digest: u64,
@@ -70,7 +69,7 @@ pub struct TraceRecord {
     pub first: u64,
     /// The digest without addresses and ports ([`super::digest::Digest::core`]).
     pub core: u64,
-    /// The flow of the innermost packet; no ports in ICMP, and in fragments except the first.
+    /// The flow of the innermost packet, without ports in ICMP and in later fragments.
     pub flow: Flow,
     /// Bits of the module [`flags`].
     pub flags: u16,
@@ -83,16 +82,16 @@ pub struct TraceRecord {
     pub namespace: u32,
     /// The interface's index in that namespace; 0 if the packet has no device.
     pub interface: u32,
-    /// The point's number, from 0: the place that its attachment has in the list of points.
+    /// The point's number, from 0: the position of its attachment in the list of points.
     pub point: u16,
     /// The processor on which it was seen.
     pub cpu: u16,
-    /// How many packets the buffer carries; 1 but for GSO and GRO.
+    /// How many packets the buffer carries; 1 except with GSO and GRO.
     pub segments: u16,
 }
 
 impl TraceRecord {
-    /// Reads a record of the ring; nothing if the length is another.
+    /// Reads a record of the ring; `None` if it has another length.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; RECORD] = bytes.try_into().ok()?;
         let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -125,7 +124,7 @@ pub struct CallingThread {
 }
 
 impl TraceRecord {
-    /// Who called, if this is a call ([`flags::CALL`]).
+    /// The caller, if this is a call ([`flags::CALL`]).
     pub fn calling_thread(&self) -> Option<CallingThread> {
         if self.flags & flags::CALL == 0 {
             return None;

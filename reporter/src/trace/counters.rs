@@ -7,8 +7,8 @@ use dta_proto::counter::reporter::AgentLoss;
 dta_proto::published_counters! {
     /// What became of records, since the start; `held` is the current number.
     ///
-    /// Each record of a point on the packets' path is reported with its packet, held, or one of `repeats`,
-    /// `shared_digests` and `unknown_point`.
+    /// Each record of a point on the packets' path is reported with its packet, held, or counted in
+    /// `repeats`, `shared_digests` or `unknown_point`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct TracerCounters {
         pub records: u64 = names::RECORDS,

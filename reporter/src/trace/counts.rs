@@ -6,7 +6,7 @@ use crate::packet_trace::counts::{FlowAt, FlowCount};
 use dta_proto::key::Flow;
 use lru::LruCache;
 
-/// Last reported totals, and the point of the host at which each flow was first counted.
+/// The totals last reported, and the point of the host at which each flow was first counted.
 pub(super) struct FlowCounts {
     reported: LruCache<FlowAt, FlowCount>,
     first: LruCache<Flow, (u16, u32, u32)>,
@@ -35,7 +35,7 @@ impl FlowCounts {
         (more, first == place)
     }
 
-    /// The kernel starts counting it from 0 again.
+    /// Notes that the kernel counts this flow from 0 again.
     pub(super) fn forget_flow(&mut self, at: &FlowAt) {
         self.reported.pop(at);
     }

@@ -1,8 +1,8 @@
 //! Collects what a host saw of packets in flight.
 //!
 //! Records of one packet come from several processors, and so in any order. They are held by the digest that
-//! the packet had where the host first saw it, until nothing new was seen of it for a while, or its place is
-//! needed.
+//! the packet had where the host first saw it, until nothing new has been seen of it for a while, or its
+//! place is needed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::packet_trace::record::TraceRecord;
 use dta_proto::key::Flow;
 use dta_proto::trace::HOPS;
 
-/// Times of one host's hops are within this, so that the low 32 bits of nanoseconds suffice.
+/// All times of one packet's hops in a host are within this, so that the low 32 bits of nanoseconds suffice.
 const LONGEST: u64 = 4_000_000_000;
 
 /// A packet at a point.
@@ -48,12 +48,12 @@ impl Journey {
         }
     }
 
-    /// Where it was, by time.
+    /// The points where it was, by time.
     pub(super) fn stops(&self) -> &[JourneyStop] {
         &self.stops[..usize::from(self.count)]
     }
 
-    /// Unless it was already there.
+    /// Adds a point, unless the packet was already seen there.
     fn add(&mut self, record: &TraceRecord, hop: u8) -> Took {
         let interface = (record.namespace, record.interface);
         if let Some(before) = self.stops().iter().find(|stop| stop.hop == hop) {
@@ -81,31 +81,31 @@ impl Journey {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Took {
-    /// The first of its packet.
+    /// The first record of its packet.
     New,
-    /// A further one of its packet.
+    /// A further record of its packet.
     Next,
     /// Its packet was already seen at that point, on another interface. Not reported.
     Repeat,
     /// A packet with this digest was already seen at that point and interface. Not reported.
     SharedDigest,
-    /// The first of its packet, which evicted the journey held longest.
+    /// The first record of its packet, which evicted the journey held longest.
     Full(Box<Journey>),
 }
 
 pub(super) struct Journeys {
-    /// Each one's index in `places`.
+    /// The index in `places` of each digest's journey.
     at: HashMap<u64, u32, foldhash::fast::RandomState>,
     places: Vec<Journey>,
     free: Vec<u32>,
-    /// Digests by the time at which they may be complete; one that is not is queued again.
+    /// Digests by the time at which they may be complete; one that is not complete then is queued again.
     queue: VecDeque<(u64, u64)>,
     most: usize,
     quiet: u64,
 }
 
 impl Journeys {
-    /// Room for this many packets, which are reported after this many nanoseconds without a record.
+    /// Holds up to `most` packets, which are reported after `quiet` nanoseconds without a record.
     pub(super) fn new(most: usize, quiet: u64) -> Journeys {
         let most = most.max(1);
         Journeys {
@@ -129,7 +129,7 @@ impl Journeys {
             if journey.span_with(record.time) <= LONGEST {
                 return journey.add(record, hop);
             }
-            // This far apart, it is another packet with the same bytes.
+            // So far apart, it is another packet with the same bytes.
             let earlier = std::mem::replace(journey, Journey::new(record));
             journey.add(record, hop);
             return Took::Full(Box::new(earlier));
@@ -152,7 +152,7 @@ impl Journeys {
         full.map_or(Took::New, |journey| Took::Full(Box::new(journey)))
     }
 
-    /// Takes a packet of which nothing new was seen for a while.
+    /// Removes and returns a packet of which nothing new has been seen for a while.
     pub(super) fn take_quiet(&mut self, now: u64) -> Option<Journey> {
         loop {
             let (due, digest) = *self.queue.front()?;

@@ -16,7 +16,7 @@ struct SegmentState {
     sum: u128,
     packets: u64,
     time: u64,
-    /// Whether it is queued for reporting.
+    /// Whether it is waiting to be reported.
     waits: bool,
 }
 
@@ -31,13 +31,13 @@ impl Latencies {
         Latencies { segments: LruCache::new(most), news: Vec::with_capacity(most.get()) }
     }
 
-    /// A packet took this many nanoseconds between two hops.
+    /// Adds the time that a packet took between two hops.
     pub(super) fn add(&mut self, flow: &Flow, hops: [u8; 2], nanoseconds: u64, time: u64) {
         let segment = (*flow, hops);
         let new =
             || SegmentState { last: 0, least: u64::MAX, most: 0, sum: 0, packets: 0, time: 0, waits: false };
         let state = self.segments.get_or_insert_mut(segment, new);
-        // Packets finish in another order than they started.
+        // Packets do not finish in the order in which they started.
         if time >= state.time {
             (state.last, state.time) = (nanoseconds, time);
         }
@@ -57,7 +57,7 @@ impl Latencies {
     ) -> Result<(), E> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         for segment in self.news.drain(..) {
-            // An evicted one no longer has a value.
+            // A segment evicted since then has no value any more.
             let Some(state) = self.segments.peek_mut(&segment) else { continue };
             state.waits = false;
             let mean = state.sum / u128::from(state.packets.max(1));
@@ -75,7 +75,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// Reports nothing; returns how many had news.
+    /// Drops the unreported values; returns how many there were.
     pub(super) fn discard_news(&mut self) -> u64 {
         let news = self.news.len() as u64;
         let _ = self.report_news::<()>(0, |_, _| Ok(()));

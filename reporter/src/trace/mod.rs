@@ -1,7 +1,7 @@
-//! Turns what the points of a host saw of packets into DTA reports.
+//! Turns what the points of a host see of packets into DTA reports.
 //!
-//! A [`Tracer`] receives each [`TraceRecord`] that the kernel passes up, and the counts of flows from time to
-//! time. It assembles what the host saw of one packet (`journeys`), and reports to a collector: each point
+//! A [`Tracer`] receives each [`TraceRecord`] that the kernel passes up and, from time to time, the counts of
+//! flows. It assembles what the host saw of one packet (`journeys`), and reports to a collector: each point
 //! as a postcard, the packet with its flow, drops, slow packets, latencies of flows between two points
 //! (`latencies`), and counts (`counts`, `sizes`). [`dta_proto::trace`] defines keys and layouts.
 //!
@@ -47,7 +47,7 @@ pub struct HostPoint {
 }
 
 impl HostPoint {
-    /// Stands in for a removed point: its late records are counted, not reported.
+    /// Stands in for a removed point, whose late records are counted but not reported.
     pub fn without_hop() -> HostPoint {
         HostPoint { hop: GONE, name: String::new() }
     }
@@ -56,7 +56,7 @@ impl HostPoint {
 /// The hop of a removed point.
 const GONE: u8 = u8::MAX;
 
-/// Numbers points in order: those on the packets' path (`true`) from `first`, where this host's begin in the
+/// Numbers points in order: those on the packets' path (`true`) from `first`, this host's first number in the
 /// whole network; those at which a path ends (drops, and consumed packets) from 128.
 ///
 /// # Errors
@@ -91,11 +91,11 @@ pub struct TooManyPoints {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracerLimits {
-    /// Packets in flight through the host.
+    /// Most packets in flight through the host.
     pub packets: usize,
-    /// Flows and segments with known latencies.
+    /// Most flows and segments with known latencies.
     pub segments: usize,
-    /// Flows at points with known counts.
+    /// Most flows at points with known counts.
     pub flows: usize,
 }
 
@@ -108,7 +108,7 @@ impl Default for TracerLimits {
 
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// This host: the id of its reporter.
+    /// This host's id, which is that of its reporter.
     pub host: u16,
     pub name: String,
     /// Its points, by their numbers in records.
@@ -116,7 +116,7 @@ pub struct Setup {
     pub stores: TraceStores,
     /// Packets that took longer through this host are reported individually.
     pub slow: Option<Duration>,
-    /// How long nothing new must be seen of a packet before it is reported; 1 ms to 2 s.
+    /// How long nothing new may be seen of a packet before it is reported; 1 ms to 2 s.
     pub quiet: Duration,
     /// Interval between reports of names, latencies and totals.
     pub every: Duration,
@@ -124,13 +124,13 @@ pub struct Setup {
     pub epoch: u32,
     /// Whether PTP keeps this kernel's TAI, as on other such hosts.
     pub synced: bool,
-    /// Limits of what is held.
+    /// Limits on what is held.
     pub limits: TracerLimits,
 }
 
 impl Setup {
-    /// The usual setup: packets are complete after half a second, values every second, epochs of 10 s, no
-    /// threshold.
+    /// The usual setup: packets are complete after half a second, values are sent every second, epochs last
+    /// 10 s, and there is no threshold.
     pub fn new(host: u16, name: impl Into<String>, points: Vec<HostPoint>, stores: TraceStores) -> Setup {
         Setup {
             host,
@@ -152,7 +152,7 @@ pub type NameReason = Box<dyn FnMut(u32) -> Option<String> + Send>;
 
 /// Names of points and reasons are reported again after this many intervals of [`Setup::every`].
 const NAMES_EVERY: u64 = 10;
-/// Most reasons that are named; the kernel has some hundred.
+/// Most reasons that get a name; the kernel has about a hundred.
 const REASONS: usize = 512;
 
 pub struct Tracer {
@@ -172,7 +172,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Creates one, allocating everything it holds.
+    /// Creates a tracer, allocating everything that it holds.
     pub fn new(reporter: Reporter, setup: Setup, name_reason: NameReason) -> Tracer {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let quiet = nanoseconds(setup.quiet).clamp(1_000_000, 2_000_000_000);
@@ -195,8 +195,8 @@ impl Tracer {
     /// Processes a record of a point.
     ///
     /// # Errors
-    /// The report format cannot express something: the error names it. A bug in the program, not in the
-    /// packet.
+    /// The report format cannot express something: the error names it. That is a bug in the program, not in
+    /// the packet.
     pub fn process_record(&mut self, record: &TraceRecord) -> wire::Result<()> {
         self.counters.records += 1;
         let Some(hop) = self.hop_of_point(record.point) else {
@@ -232,7 +232,7 @@ impl Tracer {
         self.setup.points.get(usize::from(point)).map(|point| point.hop).filter(|hop| *hop != GONE)
     }
 
-    /// From now on, records are of these points, by their numbers in records. Everything held is reported
+    /// From now on, records belong to these points, by their numbers in records. Everything held is reported
     /// first, and the new names with the next tick.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Processes a flow's total at a point; only the increase since the last time is reported.
+    /// Processes a flow's total at a point; only the increase since the last call is reported.
     ///
     /// # Errors
     /// As [`Tracer::process_record`].
@@ -266,7 +266,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Notes flows at points that the kernel counts from 0 again.
+    /// Notes that the kernel counts this flow at this point from 0 again.
     pub fn forget_flow(&mut self, at: &FlowAt) {
         self.counts.forget_flow(at);
     }
@@ -283,9 +283,9 @@ impl Tracer {
         self.counters.books = *books;
     }
 
-    /// Call this several times a second. Reports packets of which nothing new was seen for a while and, when
-    /// due, names, latencies, sizes and totals; sends what is pending, and answers NACKs. `now` is the time
-    /// by the records' clock.
+    /// Reports packets of which nothing new was seen for a while and, when due, names, latencies, sizes and
+    /// totals; sends what is pending, and answers NACKs. Must be called several times a second. `now` is the
+    /// time by the records' clock.
     ///
     /// # Errors
     /// Socket errors ([`Reporter::poll`]); or as [`Tracer::process_record`].
@@ -330,7 +330,7 @@ impl Tracer {
         }
     }
 
-    /// Readable when there is a NACK: for an event loop.
+    /// Becomes readable when a NACK arrives: for an event loop.
     pub fn nack_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.reporter.nack_fd()
     }
@@ -394,7 +394,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Names, latencies, sizes and totals.
+    /// Reports names, latencies, sizes and totals.
     fn report_values(&mut self, now: u64) -> wire::Result<()> {
         let host = self.setup.host;
         if self.turns.is_multiple_of(NAMES_EVERY) {

@@ -9,9 +9,9 @@ use super::stores::SizeStore;
 /// The sketch of the current epoch.
 pub(super) struct Sizes {
     store: SizeStore,
-    /// Nanoseconds of an epoch.
+    /// Length of an epoch in nanoseconds.
     length: u64,
-    /// The epoch; `None` until the first tick.
+    /// The current epoch; `None` until the first tick.
     epoch: Option<u32>,
     /// Cells of all columns, column after column.
     cells: Vec<u32>,
@@ -36,8 +36,8 @@ impl Sizes {
         self.has_some |= bytes != 0;
     }
 
-    /// Reports the epoch that ended before `now`, if any: store, epoch, column and the column's cells,
-    /// big-endian.
+    /// Reports the epoch that ended before `now`, if there is one: store, epoch, column and the column's
+    /// cells, big-endian.
     pub(super) fn report_past_epoch<E>(
         &mut self,
         now: u64,
@@ -51,8 +51,8 @@ impl Sizes {
         Ok(())
     }
 
-    /// Reports the current epoch, if it has anything. A store that waits for several hosts gets every column
-    /// of each of them.
+    /// Reports the current epoch, if it holds anything. If the store waits for several hosts, it gets every
+    /// column from each of them.
     pub(super) fn report_epoch<E>(
         &mut self,
         mut report: impl FnMut(u16, u32, u32, &[u8]) -> Result<(), E>,

@@ -1,4 +1,4 @@
-//! Destination stores of traces.
+//! The stores that traces are written to.
 
 use dta_proto::fit::{self, Misfit};
 use dta_proto::key::Key;
@@ -6,7 +6,7 @@ use dta_proto::store::{StoreKind, StoreSpec};
 use dta_proto::trace::{ENTRY_LEN, HOPS, LATENCY_LEN, list, store};
 use dta_proto::wire::dta::{DtaBody, Primitive};
 
-/// The ids of the trace stores; nothing is reported for missing ones.
+/// The ids of the trace stores; nothing is reported to those that are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceStores {
     pub paths: Option<u16>,
@@ -28,19 +28,19 @@ pub struct SizeStore {
     pub(crate) expected: u8,
 }
 
-/// A trace store with another layout.
+/// The collector's trace stores are missing or have another layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadStore {
     /// It cannot hold what is written to it.
     #[error("the collector's store {0}: {1}; docs/host-tracing.md lists the trace stores")]
     Misfit(&'static str, Misfit),
-    /// There is none at all.
+    /// There are no trace stores.
     #[error("the collector has no trace stores (trace-...); docs/host-tracing.md lists them")]
     None,
 }
 
 impl TraceStores {
-    /// Finds them among a collector's stores.
+    /// Finds the trace stores among a collector's stores.
     ///
     /// # Errors
     /// There is none, or one of them has the wrong kind or layout.
@@ -77,7 +77,7 @@ impl TraceStores {
         if found == TraceStores::default() { Err(BadStore::None) } else { Ok(found) }
     }
 
-    /// Those of a collector whose configuration names no stores.
+    /// The trace stores of a collector whose configuration names no stores.
     pub fn with_default_ids() -> TraceStores {
         TraceStores::from_specs(&dta_proto::trace::default_trace_stores()).unwrap_or_default()
     }

@@ -69,7 +69,7 @@ fn socket_v4<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddrV4, D::Erro
 }
 
 impl Config {
-    /// The requested file, or the one in the usual place, or the defaults; and which file it was.
+    /// The requested file, else the one in the usual place, else the defaults; and the file's path.
     pub(super) fn load(asked: Option<&Path>) -> Result<(Self, Option<PathBuf>)> {
         let Some(path) = config_file::find_config_file(asked, "agent.toml") else {
             return Ok((Self::default(), None));
@@ -86,7 +86,7 @@ impl Config {
         Ok(config)
     }
 
-    /// An error, and the key it is about.
+    /// An error, with the key that it is about.
     fn validate(&self) -> Result<(), (&'static str, String)> {
         let agent = &self.agent;
         if !agent.listen.ip().is_loopback() && self.tls.is_none() && !agent.insecure {
@@ -117,7 +117,7 @@ impl Config {
         self.agent.slow_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok())
     }
 
-    /// The keys that differ and cannot change while the agent runs.
+    /// The keys that differ but cannot change while the agent runs.
     pub(super) fn fixed_key_changes(&self, new: &Self) -> Vec<String> {
         let mut keys = config_file::changed_keys(&self.agent, &new.agent);
         keys.iter_mut().for_each(|key| *key = format!("agent.{key}"));
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_example_says_what_the_defaults_are() {
         assert_eq!(Config::parse(EXAMPLE, Path::new("example.toml")).unwrap(), Config::default());
-        // With the settings that have no default, it is a valid configuration, too.
+        // Once the settings without defaults are filled in, it must also be valid.
         let full = EXAMPLE.replace("#! ", "");
         let full = Config::parse(&full, Path::new("example.toml")).unwrap();
         assert_eq!(

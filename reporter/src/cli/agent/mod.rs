@@ -136,10 +136,10 @@ pub(super) fn run(args: &AgentArgs) -> Result<CommandStatus> {
         table: first.table.clone(),
         ..TracerOptions::default()
     };
-    // It detaches what a dead agent left on interfaces, in all namespaces: that needs the capabilities
-    // dropped below.
+    // Detaches what a dead agent left on interfaces, in all namespaces, which needs the capabilities dropped
+    // below.
     let tracer = Tracer::start(&options)?;
-    // Before there are other threads, which inherit this one's capabilities.
+    // Before other threads start, because they inherit this thread's capabilities.
     rights::drop_others(agent.namespaces).context("cannot drop capabilities")?;
     let stores = match &agent.collector {
         None => TraceStores::with_default_ids(),
@@ -201,7 +201,7 @@ pub(super) fn run(args: &AgentArgs) -> Result<CommandStatus> {
     };
     let ended = running.run(&commands);
     let finished = traced.finish();
-    // Do not wait for callers whose answers will not come.
+    // Do not wait for callers that will get no answer.
     drop((traced, commands));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended.and(finished).map(|()| CommandStatus::Done)
@@ -240,7 +240,7 @@ struct Running<'a> {
     config: Config,
     read: &'a dyn Fn() -> Result<Config>,
     manager: ServiceManager,
-    /// When the service manager last got a sign of life.
+    /// When the service manager was last notified that the agent is alive.
     alive: Instant,
     /// When the certificate was last checked.
     certificate: Option<Instant>,
@@ -340,7 +340,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Its current activity, in one line for people.
+    /// What it currently does, in one line for people.
     fn activity_line(&self) -> String {
         let points = self.traced.tracer.points().iter().filter(|point| point.is_attached()).count();
         format!(

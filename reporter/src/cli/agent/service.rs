@@ -34,7 +34,7 @@ struct AgentService {
 }
 
 impl AgentService {
-    /// Sends the tracing thread a command, and waits for the answer. It does so on its own thread, so that no
+    /// Sends the tracing thread a command, and waits for the answer. It does so on a thread of its own, so that no
     /// more commands wait than calls may be in progress, however many are cancelled.
     async fn send_command<T: Send + 'static>(
         &self,
@@ -60,7 +60,7 @@ impl Agent for AgentService {
         let peer =
             request.extensions().get::<dta_rpc::transport::Peer>().map(dta_rpc::transport::Peer::address);
         let trace = request.into_inner().trace;
-        // Its contents may be long, and are logged once parsed.
+        // The settings may be long, and are logged once parsed.
         let points = trace.as_ref().map(|trace| trace.at.len());
         tracing::info!(?peer, points, "asked to trace");
         let result = self.send_command(|answer| Command::Set(trace, answer)).await?;
@@ -129,7 +129,7 @@ impl AgentGrpcServer {
     /// Switches to the current TLS files. Calls in progress finish normally.
     ///
     /// # Errors
-    /// The files are unusable; nothing changes then.
+    /// The files are unusable; then nothing changes.
     pub(super) fn reload_tls(&mut self, runtime: &Runtime, config: &Config) -> Result<()> {
         let _inside = runtime.enter();
         self.serve(config)

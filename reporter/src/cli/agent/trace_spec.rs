@@ -16,7 +16,7 @@ const MOST: usize = 64;
 /// Which packets to trace, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TraceSpec {
-    /// Each place once, in the requested order.
+    /// Each place once, in the order requested.
     pub(super) at: Vec<At>,
     pub(super) filter: String,
     pub(super) table: FilterTable,
@@ -35,7 +35,7 @@ impl TraceSpec {
         }
     }
 
-    /// The configured trace; or the offending key, and why.
+    /// The configured trace; or the key at fault, and why.
     pub(super) fn of_config(config: &Config) -> Result<Self, (&'static str, String)> {
         let at = parse_point_list(&config.trace.at).map_err(|why| ("trace.at", why))?;
         if let (Some(at), false) = (at.iter().find(|at| at.is_in_other_namespace()), config.agent.namespaces)
@@ -53,7 +53,7 @@ impl TraceSpec {
         Ok(Self { at, filter, table, one_in, first_hop })
     }
 
-    /// The trace in a message; `first_hop` if it has none.
+    /// The trace that a message asks for; `first_hop` is the default.
     pub(super) fn of_message(message: &TraceSettings, first_hop: u8) -> Result<Self, String> {
         let at = parse_point_list(&message.at)?;
         let (filter, table) = compile_filter(&message.filter)?;
@@ -65,7 +65,7 @@ impl TraceSpec {
         Ok(Self { at, filter, table, one_in: message.one_in.max(1), first_hop })
     }
 
-    /// The same as a message.
+    /// The message for this trace.
     pub(super) fn to_message(&self) -> TraceSettings {
         TraceSettings {
             at: self.at.iter().map(At::to_string).collect(),
@@ -128,7 +128,7 @@ mod tests {
     fn what_cannot_be_traced_is_refused() {
         let refused = |message: TraceSettings| TraceSpec::of_message(&message, 0).unwrap_err();
         assert!(refused(asked(&["usb:1"])).contains("is not a point"));
-        // Long ones are neither walked by recursion nor quoted.
+        // Long filters are neither walked by recursion nor quoted.
         for filter in
             ["ip or ".repeat(30_000), "ip and ip6 or ".repeat(500), "(".repeat(8_000), "x".repeat(1 << 20)]
         {

@@ -1,4 +1,4 @@
-//! What an agent traces: brings the kernel's points and the reports in line with what is wanted.
+//! What an agent traces: brings the kernel's points and the reports in line with the wanted trace.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl Traced {
         }
     }
 
-    /// Traces this from now on. The status shows what could not be attached.
+    /// Traces `wanted` from now on. The status shows what could not be attached.
     ///
     /// # Errors
     /// The kernel's programs or the reports fail permanently: the agent ends.
@@ -62,12 +62,12 @@ impl Traced {
             .filter(|at| !wanted.at.contains(at))
             .collect();
         gone.iter().for_each(|at| self.tracer.detach(at));
-        // What they saw is reported under their old names.
+        // Records of the old points are reported under their old names.
         self.read()?;
         self.sender.report_counts(&mut self.tracer)?;
         self.sender.set_points(self.numbered_points())?;
         self.tracer.forget_flows_of_gone_points()?;
-        // New points see no packet that the new filter excludes.
+        // New points see no packets that the new filter excludes.
         self.tracer.set_filter(&wanted.table)?;
         self.tracer.set_sampling(Sampling::one_in(wanted.one_in))?;
         self.wanted = wanted;
@@ -114,8 +114,8 @@ impl Traced {
         self.tracer.points().iter().map(|point| hop(point).unwrap_or_else(HostPoint::without_hop)).collect()
     }
 
-    /// Reads what has arrived, sends what is due, and retries points that are not attached. Call it several
-    /// times a second.
+    /// Reads what has arrived, sends what is due, and retries points that are not attached. Must be called
+    /// several times a second.
     pub(super) fn read_and_send(&mut self) -> Result<()> {
         self.read()?;
         self.sender.send_due(&mut self.tracer)?;
@@ -126,7 +126,7 @@ impl Traced {
             for (at, why) in before {
                 match at {
                     At::Interface { .. } => self.try_attach(&at),
-                    // A kernel does not change.
+                    // The kernel will not change, so there is no point in retrying.
                     _ => self.refused.push((at, why)),
                 }
             }

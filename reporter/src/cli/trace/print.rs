@@ -81,7 +81,7 @@ impl Printer {
         }
     }
 
-    /// The line: time of day (UTC), flow, length, each point with the time since the one before, the time from first to last.
+    /// The line: time of day (UTC), flow, length, each point with the time since the one before, and the total time.
     pub(super) fn format_journey(&mut self, journey: &Journey) -> String {
         let Some(first) = journey.records.first() else { return String::new() };
         if let Some(caller) = first.calling_thread() {

@@ -20,7 +20,7 @@ use crate::{Config, ReportOptions, Reporter};
 
 /// Interval between reads of the kernel's counters.
 const COUNTS: Duration = Duration::from_secs(1);
-/// Reads after which a flow with unchanged counts may be forgotten.
+/// Reads without a change after which a flow may be forgotten.
 const RESTED: u32 = 30;
 /// How long to wait for NACKs at the end.
 const LINGER: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub(in crate::cli) struct SenderConfig {
     pub(in crate::cli) slow: Option<Duration>,
     /// Whether PTP keeps this host's clock.
     pub(in crate::cli) synced: bool,
-    /// How long nothing must be seen of a packet before it is reported.
+    /// How long nothing new may be seen of a packet before it is reported.
     pub(in crate::cli) settle: Duration,
     pub(in crate::cli) stores: TraceStores,
     pub(in crate::cli) first_hop: u8,
@@ -116,9 +116,9 @@ pub(in crate::cli) struct SenderConfig {
 /// A wrong clock: tests of clock comparison give it to one of two agents on a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::cli) struct Skew {
-    /// Nanoseconds by which it is initially ahead.
+    /// Nanoseconds by which it is ahead at first.
     ahead: i64,
-    /// Millionths that it gains.
+    /// Millionths by which it gains.
     ppm: f64,
 }
 
@@ -146,11 +146,11 @@ pub(in crate::cli) struct Sender {
     tracer: Tracer,
     /// When counts were last read.
     counted: Option<Instant>,
-    /// Packets of each flow at a point, and the number of reads without a change.
+    /// For each flow at a point, its packets and the number of reads without a change.
     rest: HashMap<FlowAt, (u64, u32)>,
     /// TAI minus UTC on this host, in nanoseconds: reported times are nanoseconds since 1970.
     leap: i64,
-    /// A clock that is wrong, and when it was set.
+    /// A clock that is deliberately wrong, and when it was set.
     skew: Option<(Skew, u64)>,
 }
 
@@ -174,12 +174,12 @@ impl Sender {
         Ok(Self { tracer, counted: None, rest: HashMap::new(), leap, skew })
     }
 
-    /// Other points, by the numbers in records. Everything held is reported first.
+    /// Switches to other points, by their numbers in records. Everything held is reported first.
     pub(in crate::cli) fn set_points(&mut self, points: Vec<HostPoint>) -> Result<()> {
         self.tracer.set_points(points).context("cannot build a report")
     }
 
-    /// Follows the clock if it was set. Call this before reading records.
+    /// Notices if the clock was set. Must be called before reading records.
     pub(in crate::cli) fn follow_clock(&mut self, from: &kernel::Tracer) {
         self.leap = from.tai_offset();
     }
@@ -189,7 +189,7 @@ impl Sender {
         self.tracer.process_record(&TraceRecord { time, ..*record }).context("cannot build a report")
     }
 
-    /// Sends what is due. Call it several times a second.
+    /// Sends what is due. Must be called several times a second.
     pub(in crate::cli) fn send_due(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         if self.counted.is_none_or(|counted| counted.elapsed() >= COUNTS) {
             self.counted = Some(Instant::now());
@@ -223,7 +223,7 @@ impl Sender {
         self.skew.map_or(moment, |(skew, start)| skew.clock_reading(moment, start))
     }
 
-    /// Reports what the kernel counted since the last time.
+    /// Reports what the kernel has counted since the last call.
     pub(in crate::cli) fn report_counts(&mut self, from: &mut kernel::Tracer) -> Result<()> {
         let flows: Vec<(FlowAt, FlowCount)> = from.read_flows()?;
         for (at, total) in &flows {
@@ -234,7 +234,7 @@ impl Sender {
         Ok(())
     }
 
-    /// If the kernel's flow table is filling, forgets idle flows, all of which were reported.
+    /// If the kernel's flow table is filling up, forgets idle flows, all of which have been reported.
     fn make_room(&mut self, flows: &[(FlowAt, FlowCount)], from: &mut kernel::Tracer) -> Result<()> {
         let before = std::mem::take(&mut self.rest);
         for (at, total) in flows {

@@ -1,4 +1,4 @@
-//! Compiles a filter to the kernel's table.
+//! Compiles a filter into the kernel's table.
 //!
 //! A filter becomes a disjunction of terms, each a set of tests that must hold and a set that must not. Tests
 //! are numbered as they appear; contradictory terms are left out, and so are those implied by another.
@@ -22,7 +22,7 @@ struct Wide {
 pub(super) fn compile_tree(tree: &Tree) -> Result<FilterTable, TooLong> {
     let mut compiler = Compiler { tests: Vec::new() };
     let terms = compiler.compile_terms(tree, true)?;
-    // Tests that no term needs any longer are removed.
+    // Removes tests that no term needs any longer.
     let used = terms.iter().fold(0, |used, term| used | term.ones | term.zeros);
     let kept: Vec<usize> = (0..compiler.tests.len()).filter(|i| used >> i & 1 != 0).collect();
     if kept.len() > TESTS {
@@ -128,7 +128,7 @@ impl Compiler {
                 if a.high < b.low || b.high < a.low {
                     return None;
                 }
-                // A range within another implies it. Equal ranges are one test.
+                // A range inside another implies it. Equal ranges are one test.
                 if b.low <= a.low && a.high <= b.high {
                     term.ones &= !(1 << other);
                 }
@@ -150,7 +150,7 @@ impl Compiler {
     }
 }
 
-/// The kernel's tests for it, all of which must hold. `None`: it always holds.
+/// The kernel's tests for a test of the filter, all of which must hold. Without any, it always holds.
 fn kernel_tests(outer: bool, test: &Test) -> Vec<matching::Test> {
     let from = if outer { word::OUTER } else { 0 };
     let of = |at: usize, mask: u64, low: u64, high: u64| matching::Test { word: at as u32, mask, low, high };

@@ -5,10 +5,10 @@
 //! assert!(table.terms().len() <= 4);
 //! ```
 //!
-//! The language is that of `pcap-filter(7)` as far as the table can distinguish packets; unsupported words
-//! are refused by name. As there, `and` and `or` have equal precedence and associate to the left, and `not`
-//! binds tighter. Tests apply to the innermost packet, whatever tunnels are around it: the one that the trace
-//! follows. `outer` before a test or a parenthesis selects the outermost.
+//! The language is that of `pcap-filter(7)`, as far as the table can distinguish packets; unsupported words
+//! are rejected by name. As in pcap, `and` and `or` have equal precedence and associate to the left, and
+//! `not` binds tighter. Tests apply to the innermost packet, whatever tunnels are around it, because that is
+//! the one that the trace follows. `outer` before a test or a parenthesis selects the outermost.
 
 mod compile;
 mod net;
@@ -21,7 +21,7 @@ use crate::packet_trace::matching::{FilterTable, TooLong};
 pub enum FilterError {
     #[error("{}: {wanted}", describe_place(.found))]
     Syntax {
-        /// What was found; `None` = the end.
+        /// What was found; `None` = the end of the text.
         found: Option<String>,
         wanted: &'static str,
     },

@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Net {
-    /// The bits; all others are 0.
+    /// The network's bits; all others are 0.
     pub(super) address: IpAddr,
     /// Number of bits, at most 32, or 128 for IPv6.
     pub(super) length: u8,
 }
 
-/// An error in a network.
+/// What is wrong with a network that has bits beyond its length.
 pub(super) const HOST_BITS: &str =
     "bits beyond the network's length are set; write the network's own address";
 const LENGTH: &str = "the length of a network is 0 to 32, or 0 to 128 of IPv6";
@@ -21,8 +21,8 @@ impl Net {
         Net { address, length: if address.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// `10.0.0.0/8`, `10.0.0.0` (one address), `10`, `172.16`, `192.168.1` (as many bytes as written),
-    /// `2001:db8::/32`. The length may also be given separately.
+    /// Parses `10.0.0.0/8`, `10.0.0.0` (one address), `10`, `172.16`, `192.168.1` (as many bytes as
+    /// are written), `2001:db8::/32`. The length may also be given separately.
     pub(super) fn parse(text: &str) -> Result<Net, &'static str> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| LENGTH)?)),
@@ -44,7 +44,7 @@ impl Net {
         Net { address, length: length.unwrap_or(written) }.validate()
     }
 
-    /// With a mask, as `255.255.0.0`.
+    /// Parses an address with a mask, such as `255.255.0.0`.
     pub(super) fn with_mask(text: &str, mask: &str) -> Result<Net, &'static str> {
         let Ok(Net { address: IpAddr::V4(address), .. }) = Net::parse(text) else {
             return Err("only IPv4 networks can have a mask");

@@ -21,7 +21,7 @@ pub(super) enum Test {
     Port(End, u16, u16),
     /// A fragment other than the first.
     LaterFragment,
-    /// TCP's flags under a mask equal this.
+    /// TCP's flags, under a mask, equal this value.
     TcpFlags {
         mask: u8,
         equal: u8,
@@ -41,7 +41,7 @@ pub(super) enum Tree {
 
 /// Deepest nesting of parentheses and of alternating `and` and `or`: the tree is walked by recursion.
 pub(super) const DEEPEST: usize = 64;
-/// Longest filter in bytes: several times what fits the kernel's table.
+/// Longest filter in bytes: several times what fits into the kernel's table.
 pub(super) const LONGEST: usize = 8 << 10;
 
 const ICMP: u8 = 1;
@@ -49,7 +49,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Protocols that are words of the language: their IP version and number.
+/// Protocols that are words of the language, with their IP version and number.
 const PROTOCOLS: [(&str, Option<u8>, u8); 10] = [
     ("icmp", Some(4), ICMP),
     ("igmp", Some(4), 2),
@@ -80,7 +80,7 @@ const WLAN: &str = "points see packets from the IP header, not those of a wirele
 const PLACE: &str = "choose points with --at instead";
 const LENGTH: &str = "lengths differ from point to point, with the headers and with GSO";
 
-/// Words of pcap's language that are refused, and why.
+/// Words of pcap's language that are rejected, and why.
 const UNSUPPORTED: [(&str, &str); 46] = [
     ("ether", ETHERNET),
     ("broadcast", ETHERNET),
@@ -155,7 +155,7 @@ enum Type {
     PortRange,
 }
 
-/// The qualifiers of a name, which also apply to following names without any.
+/// The qualifiers of a name, which also apply to later names that have none.
 #[derive(Clone, Copy)]
 struct Qualifiers {
     version: Option<u8>,
@@ -426,7 +426,7 @@ impl<'a> Parser<'a> {
             (None, None) => {}
         }
         if protocols.is_some() {
-            // Fragments other than the first have no ports, rather than ports 0.
+            // Later fragments have no ports, rather than ports 0.
             all.push(Tree::Not(Box::new(self.test_node(Test::LaterFragment))));
         }
         let of = |end| self.test_node(test(end));
@@ -439,7 +439,7 @@ impl<'a> Parser<'a> {
     }
 
     fn parse_protocol(&mut self, version: Option<u8>) -> Result<Tree, FilterError> {
-        // A backslash, if the shell leaves it, makes a word a name.
+        // If the shell leaves it, a backslash turns a word into a name.
         let Some(name) = self.next().map(|name| name.trim_start_matches('\\')) else {
             return Err(self.syntax_error("a protocol is missing"));
         };

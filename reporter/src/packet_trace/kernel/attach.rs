@@ -1,4 +1,4 @@
-//! The programs and what they are attached to. Errors give the reason and an alternative.
+//! The programs and what they are attached to. Errors state the reason and an alternative.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -31,15 +31,15 @@ const FUNCTIONS: u16 = 4;
 
 /// An attached program, detached on drop.
 pub(super) struct Attachment {
-    /// Namespace and index, for an interface.
+    /// Namespace and index of the interface, if it is one.
     pub(super) place: Option<(u32, u32)>,
     link: Option<Box<dyn Any + Send>>,
-    /// Where a clsact filter must be removed; the kernel's links end anywhere.
+    /// Where a clsact filter must be removed; the kernel's links can be ended from anywhere.
     inside: Option<Namespace>,
 }
 
 impl Attachment {
-    /// For anything but an interface.
+    /// An attachment to anything but an interface.
     pub(super) fn elsewhere(link: impl Any + Send) -> Self {
         Self { place: None, link: Some(Box::new(link)), inside: None }
     }
@@ -63,9 +63,9 @@ impl Drop for Attachment {
 pub(super) struct Programs {
     types: Btf,
     clsact: bool,
-    /// The kinds for functions in use.
+    /// Which of the kinds for functions are in use.
     functions: [bool; 2 * FUNCTIONS as usize],
-    /// Attached tracepoints. Points of several interfaces share one.
+    /// Attached tracepoints; points of several interfaces share one.
     tracepoints: HashMap<String, Weak<BtfTracePointLink>>,
 }
 
@@ -140,7 +140,7 @@ impl Programs {
         }
         let attached = namespace
             .run(|| {
-                // It may exist already, with others' filters.
+                // It may already exist, with others' filters.
                 let _ = tc::qdisc_add_clsact(&link.name);
                 let options = TcAttachOptions::Netlink(NlOptions { priority: 1, ..NlOptions::default() });
                 let id = program.attach_with_options(&link.name, *direction, options)?;
@@ -233,7 +233,7 @@ impl Programs {
         let name = format!("dta_fentry_{}", kind - AttachmentKind::Function as u16);
         let program: &mut FEntry = find_program(ebpf, &name)?;
         if program.fd().is_ok() {
-            // It was loaded for another function.
+            // It was loaded for another function before.
             program.unload().map_err(|error| error_chain(&error))?;
         }
         let instead = instead_of(function);
@@ -382,7 +382,7 @@ const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 const ENOTSUPP: i32 = 524;
 
-/// The system's error number, somewhere among the causes.
+/// The system's error number among the causes of an error.
 fn os_error_number(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut cause = Some(error);
     while let Some(inner) = cause {

@@ -1,4 +1,4 @@
-//! The cost of a packet at an interface, by the kernel's own test runs (BPF_PROG_TEST_RUN).
+//! The cost of a packet at an interface, measured by the kernel's own test runs (BPF_PROG_TEST_RUN).
 
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 
@@ -13,9 +13,9 @@ pub struct Cost {
     pub path: &'static str,
     /// Nanoseconds per run, the fastest of several turns.
     pub nanoseconds: f64,
-    /// The same for a program that does nothing.
+    /// The cost relative to a program that does nothing.
     pub ratio: f64,
-    /// The upper limit of their ratio, if there is one.
+    /// The upper limit of the ratio, if there is one.
     pub most: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ fn plain_frame() -> Vec<u8> {
     frame
 }
 
-/// The same in VXLAN, 150 bytes.
+/// The same frame in VXLAN, 150 bytes.
 fn in_tunnel() -> Vec<u8> {
     let mut frame = plain_frame();
     frame.truncate(42);
@@ -76,8 +76,8 @@ fn cost_cases() -> Vec<CostCase> {
     ]
 }
 
-/// Runs each path `turns` times, with `runs` runs each (at most 10,000, which fit the ring): a UDP packet of
-/// 100 bytes at an interface by tcx; flows are not counted and buffers not tracked unless the name says so.
+/// Measures each path `turns` times, with `runs` runs (at most 10,000, which fit into the ring): a 100-byte
+/// UDP packet at an interface by tcx. Flows are not counted and buffers not tracked unless the name says so.
 pub fn measure_costs(options: &TracerOptions, turns: u32, runs: u32) -> Result<Vec<Cost>, Error> {
     let runs = runs.clamp(1, 10_000);
     let mut tracer = Tracer::start(options)?;

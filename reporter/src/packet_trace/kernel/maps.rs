@@ -1,4 +1,4 @@
-//! The maps shared by the programs and this process; layouts of `reporter/ebpf/record.h`.
+//! The maps shared by the programs and this process; the layouts are those of `reporter/ebpf/record.h`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -20,7 +20,7 @@ const KINDS: usize = 16;
 const SLOTS: usize = 1024;
 const PROBES: usize = 8;
 const SLOT: usize = 16;
-/// Distance of two interfaces' places: one for each kind that belongs to an interface, and two more.
+/// Distance between two interfaces' places: one for each kind that belongs to an interface, and two more.
 const STRIDE: usize = 8;
 const NO_POINT: u16 = u16::MAX;
 const SETTINGS: usize = 64;
@@ -55,7 +55,7 @@ impl KernelSettings {
         }
     }
 
-    /// Marks that a kind has no point any longer that sees all interfaces' packets.
+    /// Marks that a kind no longer has a point that sees all interfaces' packets.
     pub(super) fn free_kind(&mut self, kind: u16) {
         self.points[usize::from(kind)] = NO_POINT;
     }
@@ -178,7 +178,7 @@ impl Slots {
 pub struct PointBooks {
     pub point: u16,
     pub total: Books,
-    /// Per processor; `missed` is known only in total.
+    /// Counters per processor; `missed` is known only in total.
     pub cpus: Vec<Books>,
 }
 

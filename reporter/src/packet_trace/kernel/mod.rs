@@ -40,7 +40,7 @@ use own::UserProgram;
 /// The programs, built by `make ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../ebpf/trace.bpf.o");
 
-/// Most points of a tracer. Removed ones keep their numbers until these are needed.
+/// Most points of a tracer. Removed points keep their numbers until these are needed.
 pub const POINTS: usize = 256;
 
 /// Size of the kernel's table of flows at points.
@@ -89,9 +89,9 @@ pub struct TracerOptions {
     pub follow: bool,
     /// Attach to interfaces by clsact even if the kernel has tcx.
     pub clsact: bool,
-    /// Destination of the reports. Excluded, and counted as [`own`](crate::packet_trace::counts::Books::own), are datagrams
-    /// to and from there, RoCEv2 to and from that address, and ICMP errors about these: tracing them would
-    /// generate reports about reports without end.
+    /// Destination of the reports. Datagrams to and from there, RoCEv2 to and from that address, and ICMP errors about
+    /// these are excluded, and counted as [`own`](crate::packet_trace::counts::Books::own): tracing them would generate
+    /// reports about reports without end.
     pub translator: Option<SocketAddrV4>,
     /// Size of the ring in bytes; a power of two and whole pages.
     pub ring: u32,
@@ -134,7 +134,7 @@ impl TracerPoint {
     }
 }
 
-/// Programs in the kernel, with the points they are attached to. Dropping this detaches them all.
+/// Programs in the kernel, with the points that they are attached to. Dropping this detaches them all.
 pub struct Tracer {
     // Before the programs, so that points are detached first.
     points: Vec<TracerPoint>,
@@ -142,7 +142,7 @@ pub struct Tracer {
     programs: Programs,
     ebpf: Ebpf,
     ring: RingBuf<MapData>,
-    /// Records that fit the ring.
+    /// Records that fit into the ring.
     room: usize,
     settings: KernelSettings,
     slots: Slots,
@@ -150,8 +150,8 @@ pub struct Tracer {
     kernel: btf::Kernel,
     looked: Instant,
     ahead: tai::Ahead,
-    /// Which point reports what a program missed, by the program's kind, and the count before: several
-    /// interfaces' points share a program, and a program is reused for other points.
+    /// By a program's kind, the point that reports what it missed, and the count before: points of several interfaces share
+    /// a program, and a program is reused for other points.
     missed: BTreeMap<u16, (u16, u64)>,
     /// Counters of points that have lost their number.
     gone: Books,
@@ -228,7 +228,7 @@ impl Tracer {
                     _ => format!("cannot enter the namespace: {error}"),
                 },
             })?;
-            // An unnamed namespace was not known when the tracer started.
+            // An unnamed namespace was not yet known when the tracer started.
             attach::clear_stale(&open);
             self.namespaces.push(open);
         }
@@ -255,7 +255,7 @@ impl Tracer {
         gone.map(|point| point.number).ok_or(Error::TooMany)
     }
 
-    /// Removes a point. Its counters stay until its number is needed for another one.
+    /// Removes a point. Its counters stay until another point needs its number.
     pub fn detach(&mut self, at: &At) {
         let Some(point) = self.points.iter_mut().find(|point| point.wanted && point.at == *at) else {
             return;
@@ -277,7 +277,7 @@ impl Tracer {
         self.write_slots();
     }
 
-    /// For a point that goes: another point of the same program reports what the program misses from now on.
+    /// For a point being removed: another point of the same program now reports what the program misses.
     fn pass_missed_on(&mut self, number: u16) {
         let Some((&kind, &(_, before))) = self.missed.iter().find(|(_, (of, _))| *of == number) else {
             return;
@@ -348,7 +348,7 @@ impl Tracer {
         &self.points
     }
 
-    /// Changes the filter, between two packets.
+    /// Replaces the filter, between two packets.
     pub fn set_filter(&mut self, table: &FilterTable) -> Result<(), Error> {
         let index = self.settings.table ^ 1;
         let map = self.ebpf.map_mut("filter").ok_or_else(|| Error::Load("it has no filter".into()))?;
@@ -360,21 +360,21 @@ impl Tracer {
         self.settings.write_to_map(&mut self.ebpf).map_err(Error::Load)
     }
 
-    /// Changes the share of packets that is reported.
+    /// Changes the share of packets that are reported.
     pub fn set_sampling(&mut self, sampling: Sampling) -> Result<(), Error> {
         self.settings.sampling = sampling;
         self.settings.write_to_map(&mut self.ebpf).map_err(Error::Load)
     }
 
-    /// TAI minus UTC on this host in nanoseconds: whole seconds. It applies to the records read next, until
-    /// [`Tracer::wait_for_records`] is called again.
+    /// TAI minus UTC on this host in nanoseconds, a whole number of seconds. It applies to the records read from now until
+    /// the next [`Tracer::wait_for_records`].
     pub fn tai_offset(&self) -> i64 {
         self.ahead.tai_offset()
     }
 
-    /// Waits for records, at most this long, reattaches points whose interfaces came back, and follows the
-    /// clock. May return early without records: the kernel wakes the program only when the ring fills, so
-    /// call [`Tracer::read`] each time, several hundred times a second.
+    /// Waits for records, at most this long, reattaches points whose interfaces came back, and follows the clock. May
+    /// return early without records. Call [`Tracer::read`] each time, several hundred times a second: the kernel wakes this
+    /// process only when the ring fills up.
     pub fn wait_for_records(&mut self, timeout: Duration) -> Result<(), Error> {
         let timeout = Timespec::try_from(timeout).ok();
         let mut waits = vec![PollFd::new(&self.ring, PollFlags::IN)];
@@ -393,8 +393,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Passes the records in the rings to `take`, and returns their number. Of each ring, at most one
-    /// filling: this ends even if records arrive faster than they are read.
+    /// Passes the records in the rings to `each`, and returns their number. Reads at most one filling of each ring, so it
+    /// ends even if records arrive faster than they are read.
     pub fn read(&mut self, mut each: impl FnMut(TraceRecord)) -> usize {
         let mut count = 0;
         for _ in 0..self.room {
@@ -476,7 +476,7 @@ impl Tracer {
             point.attached = None;
             self.slots.remove_point(point.number);
             if is.is_some() {
-                // It stays if that fails; the next change tries again.
+                // If that fails, the point stays; the next change tries again.
                 let _ = self.attach_point(point);
             }
         }
@@ -495,7 +495,7 @@ impl Tracer {
         self.points.iter().map(|point| self.read_point_books(point)).collect()
     }
 
-    /// Counters of all packets, including those at former points.
+    /// Counters of all packets, including those at removed points.
     pub fn total_books(&self) -> Result<Books, Error> {
         let mut sum = self.gone;
         self.read_books()?.iter().for_each(|point| sum.add(&point.total));
@@ -513,12 +513,12 @@ impl Tracer {
         maps::read_books(&self.ebpf, point.number, missed).map_err(Error::Load)
     }
 
-    /// Counts of each flow since it was first seen, in no order.
+    /// Counts of each flow since it was first seen, in no particular order.
     pub fn read_flows(&self) -> Result<Vec<(FlowAt, FlowCount)>, Error> {
         maps::read_flows(&self.ebpf).map_err(Error::Load)
     }
 
-    /// Forgets a flow, to make room. Counts between the last read and this are lost, so choose idle flows.
+    /// Forgets a flow, to make room. Counts since the last read are lost, so choose idle flows.
     pub fn forget_flow(&mut self, at: &FlowAt) -> Result<(), Error> {
         maps::forget_flow(&mut self.ebpf, at).map_err(Error::Load)
     }
@@ -542,7 +542,7 @@ impl Tracer {
     }
 }
 
-/// Names of interfaces. It keeps those namespaces open that had a name when it was created.
+/// Names of interfaces. It keeps the namespaces open that had a name when it was created.
 pub struct InterfaceNames {
     own: Option<Namespace>,
     named: HashMap<u32, Namespace>,

@@ -16,9 +16,9 @@ const NAMED: &str = "/run/netns";
 
 /// A network namespace, with a socket for requests and one for notifications about its interfaces.
 pub(super) struct Namespace {
-    /// Its name as given; none for the program's own.
+    /// Its name as given; `None` for the program's own.
     pub(super) name: Option<String>,
-    /// Its inode, as the kernel's programs see it.
+    /// Its inode number, as the kernel's programs see it.
     pub(super) inode: u32,
     file: File,
     plain: OwnedFd,
@@ -79,11 +79,11 @@ impl Namespace {
         self.events.as_fd()
     }
 
-    /// Whether anything changed since the last call. The details do not matter: interfaces are listed again.
+    /// Whether anything changed since the last call. Details do not matter: interfaces are listed again.
     pub(super) fn has_changed(&self) -> bool {
         let mut buffer = [0u8; 8192];
         let mut changed = false;
-        // A socket overrun is an error, and a change that was missed.
+        // An overrun of the socket is an error, and means a missed change.
         loop {
             match rustix::net::recv(&self.events, &mut buffer, RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::AGAIN) => return changed,
@@ -102,8 +102,8 @@ fn namespace_path(name: Option<&str>) -> PathBuf {
     }
 }
 
-/// Opens the file of a namespace, and nothing else: a fifo would wait for a writer, and opening a device may
-/// have effects.
+/// Opens the file of a namespace, and nothing else: opening a fifo would wait for a writer, and opening a
+/// device may have side effects.
 fn open(path: &Path) -> io::Result<File> {
     const NSFS: rustix::fs::FsWord = 0x6e73_6673;
     let there = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -113,7 +113,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", there.as_raw_fd()))
 }
 
-/// The number of the namespace that currently has a name.
+/// The inode number of the namespace that currently has this name.
 pub(super) fn namespace_inode(name: &str) -> io::Result<u32> {
     Ok(std::fs::metadata(namespace_path(Some(name)))?.ino() as u32)
 }
@@ -136,7 +136,7 @@ const NLMSG_DONE: u16 = 3;
 const FLAGS: u16 = 0x301;
 const IFLA_IFNAME: u16 = 3;
 
-/// Asks rtnetlink for all interfaces of the thread's namespace.
+/// Asks rtnetlink for all interfaces of the calling thread's namespace.
 fn request_links() -> io::Result<Vec<Link>> {
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -163,7 +163,7 @@ fn request_links() -> io::Result<Vec<Link>> {
     }
 }
 
-/// The first netlink message: its type, its body, and the rest.
+/// Splits off the first netlink message: its type, its body, and the remaining bytes.
 fn parse_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -171,7 +171,7 @@ fn parse_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// An interface from its message body: `struct ifinfomsg` (16 bytes), attributes.
+/// Parses an interface from a message body: `struct ifinfomsg` (16 bytes), then attributes.
 fn parse_link(body: &[u8]) -> Option<Link> {
     /// ARPHRD_ETHER and ARPHRD_LOOPBACK.
     const WITH_ETHERNET: [u16; 2] = [1, 772];

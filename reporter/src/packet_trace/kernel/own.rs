@@ -22,7 +22,7 @@ pub(super) struct UserProgram {
     _ebpf: Ebpf,
     pub(super) ring: RingBuf<MapData>,
     pub(super) number: u16,
-    /// Its counters; only it knows of packets that it did not report.
+    /// Its counters, except for packets that it did not report: only the program knows of these.
     pub(super) books: Books,
 }
 

@@ -1,4 +1,4 @@
-//! What the running kernel allows attaching to.
+//! The points that the running kernel lets us attach to.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ pub struct TracePointOffer {
     pub refused: Option<String>,
 }
 
-/// Tries what can be tried, attaching briefly to tracepoints and functions only: interfaces are listed, and
-/// one of them (loopback) is tried.
+/// Tries what can be tried. Attaches only to tracepoints and functions, briefly; interfaces are listed, and
+/// only one of them (loopback) is tried.
 pub fn probe_points() -> Result<Vec<TracePointOffer>, Error> {
     let options = TracerOptions {
         table: crate::packet_trace::matching::FilterTable::new(vec![], vec![]).unwrap_or_default(),
@@ -75,8 +75,8 @@ fn has_tcx(tracer: &Tracer) -> bool {
     tracer.points.iter().filter_map(|point| point.attached.as_ref()).all(|attached| attached.is_link())
 }
 
-/// Whether the interface's driver is known to have native XDP. Only trying would be certain, but that resets
-/// some network cards.
+/// Whether the interface's driver is known to support native XDP. Only trying would be certain, but that
+/// resets some network cards.
 fn native_xdp(interface: &str, namespace: Option<&str>) -> bool {
     let driver = Path::new("/sys/class/net").join(interface).join("device/driver");
     let driver =

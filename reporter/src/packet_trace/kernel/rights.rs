@@ -4,25 +4,25 @@ use std::io;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// What tracing needs permanently: interfaces come back, filters change.
+/// What tracing needs for as long as it runs: interfaces come back, filters change.
 const NEEDED: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
 ];
 
-/// The capabilities that tracing needs and the thread lacks; `namespaces` if it enters others.
+/// The capabilities that tracing needs but the thread lacks; `namespaces` if it enters others.
 pub fn missing_capabilities(namespaces: bool) -> io::Result<Vec<&'static str>> {
     let has = capabilities(None)?.effective;
     let needed = NEEDED.into_iter().chain(namespaces.then_some((CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN")));
-    // CAP_SYS_ADMIN counts as the first two, as it does in the kernel.
+    // CAP_SYS_ADMIN stands for the first two, as it does in the kernel.
     let stands_for = CapabilitySet::BPF | CapabilitySet::PERFMON;
     let granted = if has.contains(CapabilitySet::SYS_ADMIN) { has | stands_for } else { has };
     Ok(needed.filter(|(set, _)| !granted.contains(*set)).map(|(_, name)| name).collect())
 }
 
-/// Drops all other capabilities, for the calling thread and those it starts later. Call it before other
-/// threads run.
+/// Drops all capabilities but those needed, for the calling thread and those that it starts later. Must
+/// be called before other threads run.
 pub fn drop_others(namespaces: bool) -> io::Result<()> {
     let has = capabilities(None)?;
     let mut keep = NEEDED.into_iter().fold(CapabilitySet::empty(), |all, (set, _)| all | set);

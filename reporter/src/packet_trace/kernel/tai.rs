@@ -1,12 +1,12 @@
-//! The kernel's TAI clock. Programs read the monotonic clock, which is faster; TAI is a fixed offset ahead of
-//! it until somebody sets the clock. UTC is whole seconds behind TAI, or 0 on the many hosts whose kernel no
-//! daemon has given the offset.
+//! The kernel's TAI clock. Programs read the monotonic clock, which is faster; TAI is ahead of it by an
+//! offset that stays fixed until somebody sets the clock. UTC is whole seconds behind TAI, or 0 seconds on
+//! the many hosts where no daemon has told the kernel the offset.
 
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
-/// Measurements, of which the best is used.
+/// Number of measurements, of which the best is used.
 const MEASUREMENTS: usize = 100;
-/// Largest difference of two exact measurements in nanoseconds: each is rounded.
+/// Largest difference between two exact measurements, in nanoseconds: each is rounded.
 const ROUNDING: u64 = 10;
 
 fn nanoseconds(time: Timespec) -> u64 {
@@ -34,7 +34,7 @@ fn read_tai_offset() -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ahead {
     span: u64,
-    /// The largest error: half of the measuring time.
+    /// The largest error: half of the time that the measurement took.
     error: u64,
     /// TAI minus UTC at that time.
     leap: i64,
@@ -53,7 +53,7 @@ impl Ahead {
         Self { span: tai.wrapping_sub(before + error), error, leap: read_tai_offset() }
     }
 
-    /// Measures again if the clock was set.
+    /// Measures again if somebody set the clock.
     pub(super) fn follow_clock(&mut self) {
         if !self.agrees_with(Self::measure_once()) {
             *self = Self::measure_best();
@@ -93,12 +93,12 @@ mod tests {
         let other = |apart: i64, error| Ahead { span: ahead.span.wrapping_add_signed(apart), error, leap: 0 };
         assert!(ahead.agrees_with(other(30, 30)) && ahead.agrees_with(other(-900, 1000)));
         assert!(!ahead.agrees_with(other(500, 30)) && !ahead.agrees_with(other(-1_000_000_000, 5000)));
-        // A mismatch is measured again, and agrees with the clock from then on.
+        // A mismatch is measured again; from then on, the offset agrees with the clock.
         let mut wrong =
             Ahead { span: Ahead::measure_best().span.wrapping_add(3_600_000_000_000), error: 30, leap: 7 };
         wrong.follow_clock();
         assert!(wrong.agrees_with(Ahead::measure_best()));
-        // And TAI minus UTC with it.
+        // And so does TAI minus UTC.
         assert_eq!(wrong.tai_offset(), read_tai_offset());
     }
 }
