@@ -331,12 +331,12 @@ impl Truth {
     pub(super) fn expected_counters(&self, redundancy: u8, slots: u64, share: Share) -> BTreeMap<Key, u64> {
         let mut cells = BTreeMap::<u64, u64>::new();
         for (key, value) in &self.counters {
-            for slot in share.slots_of_value(key, redundancy, slots) {
+            for slot in share.slots_of_counters(key, redundancy, slots) {
                 *cells.entry(slot).or_default() += value;
             }
         }
         let estimate = |key: &Key| {
-            let at = share.slots_of_value(key, redundancy, slots);
+            let at = share.slots_of_counters(key, redundancy, slots);
             let counters: Vec<u64> = at.iter().map(|slot| cells[slot]).collect();
             key_increment::estimate_count(&at, &counters)
         };
