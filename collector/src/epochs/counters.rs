@@ -48,7 +48,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
                 }
                 // Nothing is lost: later counts include it.
                 Err(error) => keeper.wait_after_failure(
-                    "counters could not be written; their epoch goes on",
+                    "cannot write counters; their epoch continues",
                     &error,
                     &mut again,
                 )?,

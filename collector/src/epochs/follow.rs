@@ -31,7 +31,7 @@ pub(super) fn run<E: Error>(
         match look() {
             Ok(()) => {
                 if let Some(since) = since.take().map(|since: Instant| since.elapsed()) {
-                    tracing::info!(seconds = since.as_secs_f64(), "{to} takes histories again");
+                    tracing::info!(seconds = since.as_secs_f64(), "{to} is accepting histories again");
                 }
                 (again, logged_at, next) = (AGAIN, None, LOOK);
             }
@@ -43,7 +43,7 @@ pub(super) fn run<E: Error>(
                 if logged_at.is_none_or(|logged_at| logged_at.elapsed() > REMIND) {
                     logged_at = Some(Instant::now());
                     let waiting = waiting.load(Ordering::Relaxed);
-                    tracing::warn!(%error, waiting, "{to} does not get a history; trying again");
+                    tracing::warn!(%error, waiting, "cannot copy a history to {to}; retrying");
                 }
                 next = again.next_pause();
             }

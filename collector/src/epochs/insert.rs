@@ -29,7 +29,7 @@ impl InsertCounters {
         }
         let table = table.table_path().display();
         if made > 0 {
-            tracing::info!(%table, "ClickHouse had no table for it: one was made");
+            tracing::info!(%table, "ClickHouse had no table for it: created one");
         }
         if missed > 0 {
             tracing::warn!(%table, missed, "some epochs were not inserted completely: they were removed, changed or damaged first");
@@ -40,7 +40,7 @@ impl InsertCounters {
 /// Checks a server. One that does not answer is tried again when there is something to insert.
 pub(super) fn check_server(server: &ClickHouseServer) -> Result<(), ClickHouseError> {
     match server.check_server() {
-        Ok(()) => tracing::info!(?server, "ClickHouse takes histories"),
+        Ok(()) => tracing::info!(?server, "ClickHouse is accepting histories"),
         Err(error) if error.is_transient() => {
             tracing::warn!(%error, "ClickHouse does not answer: histories stay here until it does");
         }

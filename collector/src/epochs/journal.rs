@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use dta_files::own_file;
 
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}; remove it, and the epochs in memory count as begun when their files were made", path.display())]
+#[error("{}: {why}; remove it: epochs in memory then begin when their files were created", path.display())]
 pub struct JournalError {
     path: PathBuf,
     why: String,

@@ -69,7 +69,7 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
             }
             Err(error) => {
                 if let Err(error) = make_room(&of.history, error) {
-                    failed("lists could not be written; their epoch goes on", &error, &mut again)?;
+                    failed("cannot write lists; their epoch continues", &error, &mut again)?;
                 }
             }
         }

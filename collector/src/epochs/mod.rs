@@ -135,7 +135,7 @@ pub enum EpochsError {
     NoUpload(String),
     #[error("history.clickhouse: {0}")]
     Insert(#[from] ClickHouseError),
-    #[error("no thread for epochs: {0}")]
+    #[error("cannot start a thread for epochs: {0}")]
     Thread(std::io::Error),
 }
 
@@ -339,7 +339,7 @@ impl Epochs {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {
-                tracing::warn!("a thread of epochs ended early");
+                tracing::warn!("an epoch thread stopped unexpectedly");
             }
         }
     }
@@ -373,7 +373,7 @@ fn find_in_memory(memory: &MemoryBacking, open: Arc<Store>) -> Result<InMemory, 
             if generation == open.generation {
                 let _ = std::fs::remove_file(&file);
             } else {
-                tracing::warn!(file = %file.display(), "this is no former memory of the store: left as it is");
+                tracing::warn!(file = %file.display(), "not a former region of this store: file left in place");
             }
             continue;
         }

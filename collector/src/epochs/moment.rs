@@ -22,7 +22,7 @@ pub enum MomentError {
     )]
     NoHistory(String),
     /// It is in the future.
-    #[error("the moment {} is yet to come: this collector's clock shows {}", format_utc(*at), format_utc(*now))]
+    #[error("{} is in the future: this collector's clock shows {}", format_utc(*at), format_utc(*now))]
     Future {
         /// The moment, in milliseconds since 1970, as everywhere here.
         at: u64,
@@ -38,7 +38,7 @@ pub enum MomentError {
     },
     /// No epoch at that moment is kept.
     #[error(
-        "store {store:?}: nothing of the moment {} is kept; the oldest epoch that is kept began at {}",
+        "store {store:?}: nothing is kept of {}; the oldest epoch kept began at {}",
         format_utc(*at), format_utc(*oldest)
     )]
     NotKept {

@@ -66,7 +66,7 @@ impl Thinner {
                     if let Err(error) = thinned {
                         tracing::warn!(
                             store = %of.name, %error,
-                            "the history could not be compacted, or old epochs not removed"
+                            "cannot compact the history or remove old epochs"
                         );
                     }
                 }

@@ -32,7 +32,7 @@ pub(super) fn end_overdue_epoch(keeper: &EpochArchiver) {
     let moments = (due.known_until(due.closing_moment(begins)), begins);
     let next = keeper.stores.successor(&keeper.of.name).map_err(Into::into);
     if let Err(error) = next.and_then(|successor| open_next(keeper, successor, moments, true)) {
-        keeper.log_warning("an epoch that is over goes on for now", &*error);
+        keeper.log_warning("cannot end an overdue epoch: it continues for now", &*error);
     }
 }
 
@@ -62,7 +62,9 @@ pub(super) fn run(keeper: &EpochArchiver) -> Result<Infallible, Stopped> {
                 add_to_counter(&keeper.of.counters.put_off, due.missed_ends());
                 due = Due::new(begins, keeper.of.every);
             }
-            Err(error) => keeper.wait_after_failure("the next epoch is put off", &*error, &mut again)?,
+            Err(error) => {
+                keeper.wait_after_failure("cannot start the next epoch; retrying", &*error, &mut again)?
+            }
         }
     }
 }
@@ -77,9 +79,11 @@ fn successor(keeper: &EpochArchiver, again: &mut Backoff) -> Result<Successor, S
     loop {
         match keeper.stores.successor(&keeper.of.name) {
             Ok(successor) => return Ok(successor),
-            Err(error) => {
-                keeper.wait_after_failure("no memory for the next epoch: this one goes on", &error, again)?
-            }
+            Err(error) => keeper.wait_after_failure(
+                "no memory for the next epoch: this one continues",
+                &error,
+                again,
+            )?,
         }
     }
 }
@@ -131,8 +135,8 @@ fn await_writers(keeper: &EpochArchiver, former: &FormerEpoch) -> Result<Writers
             is_late = true;
             tracing::warn!(
                 store = %keeper.of.name,
-                "an epoch is over, but a translator has not moved to the next one: it stays in memory, and the next one goes \
-                 on (`dta-collector sessions list` names the translators; a switch needs `dta-translator watch`)"
+                "an epoch is over, but a translator has not moved to the next one: it stays in memory, and the next one \
+                 continues (`dta-collector sessions list` names the translators; a switch needs `dta-translator watch`)"
             );
         }
         keeper.wait_or_stop(LOOK)?;

@@ -35,7 +35,7 @@ pub(super) fn open(url: &str, stop: &watch::Receiver<bool>) -> Result<(StorageBu
     let bucket = StorageBucket::open(url, &variables, stop.clone())?;
     match bucket.check_access(START) {
         Ok(()) => {
-            tracing::info!(url, "object storage takes copies of histories");
+            tracing::info!(url, "object storage is accepting copies of histories");
             Ok((bucket, true))
         }
         Err(error) if error.is_transient() => {

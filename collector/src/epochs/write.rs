@@ -69,6 +69,6 @@ pub(super) fn make_room(table: &EpochTable, error: WriteError) -> Result<(), Wri
         return Err(error);
     }
     let (first, last) = (removed.epochs.first(), removed.epochs.last());
-    tracing::warn!(table = %table.table_path().display(), ?first, ?last, "the disk is full: the oldest epochs are removed");
+    tracing::warn!(table = %table.table_path().display(), ?first, ?last, "the disk is full: removing the oldest epochs");
     Ok(())
 }

@@ -230,8 +230,8 @@ fn entries_of_a_moment_are_those_of_its_epoch_in_the_ring_or_in_the_history() {
     // Entries of other lists do not appear in this one, and no entries is not the same as not kept.
     assert!(then(&bench, 2, 0, 0).unwrap().iter().all(|(_, sequences, _)| sequences.is_empty()));
     let first = all[0].0.opened;
-    assert!(then(&bench, 3, 1, first - 1).unwrap_err().contains("is kept; the oldest epoch"));
-    assert!(then(&bench, 3, now() + 60_000, 0).unwrap_err().contains("is yet to come"));
+    assert!(then(&bench, 3, 1, first - 1).unwrap_err().contains("the oldest epoch kept"));
+    assert!(then(&bench, 3, now() + 60_000, 0).unwrap_err().contains("is in the future"));
     assert!(then(&bench, 4, 0, 0).unwrap_err().contains("has lists 0 to 3"));
     bench.end();
     let bench = started(&events(1024), memory.path(), history.path());

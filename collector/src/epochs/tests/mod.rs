@@ -512,9 +512,7 @@ fn moments_without_an_epoch_are_refused_each_in_its_words() {
     let before = refusal("flows", oldest - 1);
     assert!(matches!(before, MomentError::NotKept { oldest: o, .. } if o == oldest));
     let [at, oldest] = [oldest - 1, oldest].map(dta_files::moment::format_utc);
-    let words = format!(
-        "store \"flows\": nothing of the moment {at} is kept; the oldest epoch that is kept began at {oldest}"
-    );
+    let words = format!("store \"flows\": nothing is kept of {at}; the oldest epoch kept began at {oldest}");
     assert_eq!(before.to_string(), words);
     bench.end();
 }
