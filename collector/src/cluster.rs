@@ -63,8 +63,8 @@ pub struct StoreShare {
 /// The collector is not in the cluster, or cannot know whether it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this collector cannot tell whether it still has its part of the stores: its lease in etcd is over, and no translator \
-     goes by the placement that it knows"
+    "this collector cannot tell whether it still has its part of the stores: its etcd lease has expired, and no translator \
+     uses the placement that it knows"
 )]
 pub struct Adrift;
 

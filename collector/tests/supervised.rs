@@ -158,5 +158,5 @@ fn cancelled_calls_keep_neither_sessions_nor_the_end_waiting() {
     };
     assert!(status.success(), "{status}");
     let log: Vec<String> = collector.log.iter().collect();
-    assert!(!log.iter().any(|line| line.contains("stand still")), "{log:#?}");
+    assert!(!log.iter().any(|line| line.contains("are stuck")), "{log:#?}");
 }

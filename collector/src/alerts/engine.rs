@@ -406,7 +406,7 @@ impl AlertEngine {
             return;
         }
         let seconds = back / 1_000_000_000;
-        tracing::warn!(seconds, "the clock was set back: windows of alert rules begin again");
+        tracing::warn!(seconds, "the clock was set back: alert rules start new windows");
         self.newest = now;
         for SharedTally { tally, started, .. } in &mut self.tallies {
             tally.set_back(back, now);
@@ -495,13 +495,13 @@ fn describe_gaps(
         notes.push("batches were lost in this window: the value is too low".to_owned());
     }
     if is_within(sampled) {
-        notes.push("evaluation was behind in this window: the value is estimated from a sample".to_owned());
+        notes.push("evaluation fell behind in this window: the value is estimated from a sample".to_owned());
     }
     if is_within(unread) {
-        notes.push("more counters and values are known than are read".to_owned());
+        notes.push("there are more counters and values than are read".to_owned());
     }
     if without_room > 0 {
-        notes.push(format!("{without_room} entries of this window are in no group: the rule has as many groups as it may (max_groups)"));
+        notes.push(format!("{without_room} entries of this window are in no group: the rule has reached its limit of groups (max_groups)"));
     }
     notes
 }

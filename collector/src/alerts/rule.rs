@@ -604,7 +604,7 @@ impl Rule {
             Condition::NewHeavy { top, floor } => {
                 format!("new among the {top} with most {unit}, and {}", above(floor))
             }
-            Condition::Silent => "nothing comes any more".to_owned(),
+            Condition::Silent => "nothing received".to_owned(),
         };
         text += &format!(", in {} s", self.window / 1_000_000_000);
         if !self.group.is_empty() {
@@ -660,7 +660,7 @@ impl Rule {
             .find(|part| matches!(part, TextPart::Name(name) if !known(name)))
         {
             Some(TextPart::Name(name)) => Err(format!(
-                "`{{{name}}}` is none of {{rule}}, {{value}}, {{limit}}, {{window}} and the columns of `group`"
+                "`{{{name}}}` is not one of {{rule}}, {{value}}, {{limit}}, {{window}} and the columns of `group`"
             )),
             _ => Ok(()),
         }

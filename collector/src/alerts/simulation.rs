@@ -144,7 +144,10 @@ impl RuleTest {
         let after = self.after.as_ref().map_or(longest, |after| seconds(Some(after))).min(MAX_SECONDS);
         let fired = match &self.history {
             None if self.since.is_some() || self.until.is_some() => {
-                return Err(fail(("since".into(), "a span is of a history: give `history`, too".into())));
+                return Err(fail((
+                    "since".into(),
+                    "a time span needs a history: give `history`, too".into(),
+                )));
             }
             None => self.replay_written(rules, names, after),
             Some(_) if !self.records.is_empty() => {
@@ -346,7 +349,7 @@ impl SimulatedRecords {
                 .map_err(|error| ("values", error.to_string()))?;
             let value = filter
                 .required_value(column)
-                .ok_or_else(|| ("values", format!("`{text}` is no value of `{name}`")))?;
+                .ok_or_else(|| ("values", format!("`{text}` is not a value of `{name}`")))?;
             write_value(&mut entry, column, value);
         }
         let column = |name: &String| {

@@ -78,12 +78,12 @@ pub enum AskError {
     #[error("the memory of store {0:?} was replaced; follow the list again, from its start")]
     Replaced(String),
     /// Something that only a running collector knows.
-    #[error("memory alone knows no {0}: ask the running collector, at its address")]
+    #[error("memory alone has no {0}: ask the running collector, by its address")]
     MemoryAlone(&'static str),
     #[error("the collector is shutting down; tail again later")]
     Stopping,
     /// The thread that was to answer panicked or was cancelled.
-    #[error("the call ended early: {0}")]
+    #[error("the call failed: {0}")]
     Ended(String),
 }
 

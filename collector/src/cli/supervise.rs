@@ -103,7 +103,7 @@ pub(super) async fn run(
         let moves = progress.is_advancing(server.progress_counters(), Instant::now());
         if !moves && !stuck {
             tracing::error!(
-                "sessions or the NIC stand still: health reports NOT_SERVING, and the watchdog is no longer fed"
+                "sessions or the NIC are stuck: health reports NOT_SERVING, and the watchdog is no longer fed"
             );
         }
         server.set_serving(moves);

@@ -431,6 +431,6 @@ mod tests {
         world.write(&newest, 7, START);
         world.run(7, |_, _| ());
         let alerts = world.board.alerts();
-        assert_eq!(alerts[0].notes, ["more counters and values are known than are read"]);
+        assert_eq!(alerts[0].notes, ["there are more counters and values than are read"]);
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn open_board(folder: Option<&Path>) -> AlertBoard {
     let path = folder.map(|folder| folder.join(STATE_FILE));
     AlertBoard::open(path.clone()).unwrap_or_else(|error| {
         let path = path.unwrap_or_default();
-        tracing::error!(error, path = %path.display(), "cannot read the state of alerts: it is not kept; remove the file");
+        tracing::error!(error, path = %path.display(), "cannot read the alert state: it will not be saved; remove the file");
         AlertBoard::default()
     })
 }
@@ -129,7 +129,7 @@ impl AlertFollower {
         self.stop = None;
         let evaluation = self.thread.take()?.join();
         if evaluation.is_err() {
-            tracing::error!("the evaluation of alert rules ended early");
+            tracing::error!("evaluation of alert rules stopped unexpectedly");
         }
         evaluation.ok()
     }
@@ -263,7 +263,7 @@ impl RuleEvaluation {
     fn look_back(&mut self, is_stopped: impl Fn() -> bool) {
         let Self { engine, records: Some((follower, _)), .. } = self else { return };
         if let Err(error) = engine.look_back(now_ns(), |add| follower.read_again(BATCHES, is_stopped, add)) {
-            tracing::warn!(%error, "cannot read earlier flow records: new alert rules begin with what comes");
+            tracing::warn!(%error, "cannot read earlier flow records: new alert rules start with new records");
         }
     }
 
@@ -338,7 +338,7 @@ impl RuleEvaluation {
             Ok(()) => self.is_warned = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_warned, true) {
-                    tracing::warn!(%error, "cannot write the state of alerts; trying again");
+                    tracing::warn!(%error, "cannot write the alert state; retrying");
                 }
             }
         }

@@ -29,7 +29,7 @@ pub(super) async fn keep_collapsed(stores: Arc<ServedStores>, stopped: watch::Re
                 tokio::task::spawn_blocking(move || collapse_stores(&all, &todo, &stop, logged_before)).await;
             match run {
                 Ok(all) => logged = all,
-                Err(error) => return tracing::warn!(%error, "memory is no longer joined to huge pages"),
+                Err(error) => return tracing::warn!(%error, "memory is no longer joined into huge pages"),
             }
         }
         tokio::select! {
@@ -64,7 +64,7 @@ fn collapse_stores(
             && logged.insert(error.kind())
         {
             let why = match Errno::from_io_error(&error) {
-                Some(Errno::NOMEM | Errno::BUSY) => "there was no memory for some huge pages, or a limit",
+                Some(Errno::NOMEM | Errno::BUSY) => "no memory for some huge pages, or a limit was reached",
                 _ => {
                     "this kernel cannot join pages of such memory (Linux 6.1 and later can, for files on a tmpfs)"
                 }

@@ -66,16 +66,18 @@ impl DiskSpace {
                     severity,
                     format!("disk of {name}"),
                     text,
-                    "make space, or keep less: docs/operating.md",
+                    "free some space, or keep less: docs/operating.md",
                 );
             }
         }
         for ConfiguredSpool { sink, directory, most } in &self.spools {
             let share = folder_bytes(directory) as f64 / (*most).max(1) as f64;
             if share > FULL_SPOOL {
-                let text =
-                    format!("{} of its spool is full: its receiver does not take it", format_percent(share));
-                let advice = "see whether the receiver answers; beyond, the oldest points are dropped";
+                let text = format!(
+                    "{} of its spool is full: the receiver is not accepting data",
+                    format_percent(share)
+                );
+                let advice = "check the receiver; once the spool is full, the oldest points are dropped";
                 notice(Severity::Warning, format!("export to {sink}"), text, advice);
             }
         }

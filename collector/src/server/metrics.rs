@@ -139,10 +139,12 @@ impl CollectorMetrics {
             Some(_) => {
                 tracing::warn!(
                     store = config.store,
-                    "metrics have no telemetry: the store does not hold INT events"
+                    "metrics without telemetry: the store does not hold INT events"
                 );
             }
-            None => tracing::info!(store = config.store, "metrics have no telemetry: there is no such store"),
+            None => {
+                tracing::info!(store = config.store, "metrics without telemetry: the store does not exist")
+            }
         }
     }
 

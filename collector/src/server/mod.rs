@@ -225,7 +225,7 @@ impl RunningCollector {
         let mut tasks = vec![tokio::spawn(upkeep_sessions(sessions.clone(), ticks.clone(), stopped.clone()))];
         if nic.pins_memory() {
             // Pinned pages can no longer be joined, and a start does not wait until they have been.
-            tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined to huge ones; use hugetlbfs");
+            tracing::info!(device = %device.name, "the device pins the memory of stores, so their pages cannot be joined into huge ones; use hugetlbfs");
             collapse::log_page_kinds(stores.current_stores().iter());
         } else {
             tasks.push(tokio::spawn(collapse::keep_collapsed(stores.clone(), stopped.clone())));
@@ -409,7 +409,7 @@ impl RunningCollector {
         if let Some(exporters) = self.exporters
             && tokio::time::timeout(EXPORTS, exporters.stop_exporters()).await.is_err()
         {
-            tracing::warn!("exporters did not end in time: what they had read will be read again");
+            tracing::warn!("exporters did not stop in time: what they had read will be read again");
         }
         self.stop.send_replace(true);
         let Grpc { task: mut grpc, certificate, .. } = self.grpc;
@@ -428,8 +428,8 @@ impl RunningCollector {
         for task in self.tasks.into_iter().chain(certificate) {
             match tokio::time::timeout_at(by, task).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "a task ended early"),
-                Err(_) => tracing::warn!("a task did not end in time"),
+                Ok(Err(error)) => tracing::warn!(%error, "a task stopped unexpectedly"),
+                Err(_) => tracing::warn!("a task did not stop in time"),
             }
         }
         let epochs = self.epochs;
@@ -582,7 +582,7 @@ fn listen_hint(error: &std::io::Error) -> &'static str {
             "; another program (another collector?) listens there: stop it, or choose another port with --listen"
         }
         std::io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
         _ => "",
     }
 }
@@ -618,7 +618,7 @@ async fn upkeep_sessions(
         match tokio::task::spawn_blocking(move || sessions.run_upkeep(Instant::now())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot write state; trying again"),
-            Err(error) => tracing::warn!(%error, "cannot tend sessions"),
+            Err(error) => tracing::warn!(%error, "cannot maintain sessions"),
         }
         ticks.fetch_add(1, Ordering::Relaxed);
     }

@@ -69,7 +69,7 @@ impl TrafficFollower {
                 // Fails after a panic, or when the runtime ends.
                 (reader, pause) = match read.await {
                     Ok(read) => read,
-                    Err(error) => return tracing::error!(%error, "sums of traffic are no longer up to date"),
+                    Err(error) => return tracing::error!(%error, "traffic sums are no longer updated"),
                 };
                 tokio::time::sleep(pause).await;
             }

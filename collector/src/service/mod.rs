@@ -166,7 +166,7 @@ impl CollectorService {
     ) -> Result<T, Status> {
         let service = self.clone();
         let done = dta_rpc::transport::run_blocking(move || work(&service)).await;
-        done.map_err(|e| Status::internal(format!("the call ended early: {e}")))?
+        done.map_err(|e| Status::internal(format!("the call failed: {e}")))?
     }
 
     /// The counters of all nodes, for one caller at a time: there may be many, and sessions wait meanwhile.

@@ -258,17 +258,17 @@ impl LockedSessions {
         if anew.made > 0 && anew.broken > 0 {
             tracing::warn!(
                 %session, queue_pairs = anew.made,
-                "queue pairs had fallen into ERROR and are rebuilt: the translator accessed what it does not own, or somebody else \
+                "queue pairs were in ERROR and have been rebuilt: the translator accessed what it does not own, or somebody else \
                  sent in its name (docs/rdma.md)"
             );
         } else if anew.made > 0 {
-            tracing::info!(%session, queue_pairs = anew.made, "queue pairs are rebuilt, as the translator asks");
+            tracing::info!(%session, queue_pairs = anew.made, "queue pairs rebuilt at the translator's request");
         }
         self.counters.rebuilds_held_back += u64::from(anew.held_back);
         if anew.held_back > 0 && rebuilds.should_warn_once() {
             tracing::warn!(
                 %session, queue_pairs = anew.held_back,
-                "queue pairs break again and again: from now on they are rebuilt at most every {} s",
+                "queue pairs keep failing: from now on they are rebuilt at most every {} s",
                 rebuilds::EVERY.as_secs()
             );
         }
@@ -654,7 +654,7 @@ impl CollectorSessions {
     fn write_sharing_or_warn(&self) {
         if let Err(error) = self.write_sharing() {
             // A restarted collector treats sessions without a lease as ended.
-            tracing::warn!(%error, "cannot write what other collectors have");
+            tracing::warn!(%error, "cannot save what other collectors hold");
         }
     }
 

@@ -133,7 +133,7 @@ impl SharingClaims {
         if said.sharing.is_some() {
             tracing::warn!(
                 session = %said.session,
-                "{MOST} sessions are remembered, open and ended: what this ended one had at other collectors is forgotten, \
+                "{MOST} sessions are remembered, the limit: what this ended one had at other collectors is forgotten, \
                  and queries for it here find nothing"
             );
         }

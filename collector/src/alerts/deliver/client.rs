@@ -118,14 +118,18 @@ impl Attempts {
         let receiver = self.client.public_url();
         match outcome {
             PostOutcome::Accepted if self.logged_at.take().is_some() => {
-                tracing::info!(receiver, "the receiver of alerts accepts them again");
+                tracing::info!(receiver, "the alert receiver is accepting alerts again");
             }
             PostOutcome::Rejected => {
-                tracing::warn!(receiver, reason, "the receiver rejects an alert for good: it is dropped")
+                tracing::warn!(
+                    receiver,
+                    reason,
+                    "the alert receiver rejected an alert permanently: dropping it"
+                )
             }
             PostOutcome::Later if self.logged_at.is_none_or(|at| at.elapsed() > REMIND) => {
                 self.logged_at = Some(Instant::now());
-                tracing::warn!(receiver, reason, "the receiver accepts no alerts: trying again");
+                tracing::warn!(receiver, reason, "the alert receiver is not accepting alerts; retrying");
             }
             PostOutcome::Accepted | PostOutcome::Later => {}
         }

@@ -209,7 +209,7 @@ impl TransitionFeed {
                     tracing::info!(
                         receiver = self.receiver,
                         number,
-                        "cannot note in the cluster that an alert was delivered: it may be sent again"
+                        "cannot record in the cluster that an alert was delivered: it may be sent again"
                     );
                 }
             }
@@ -231,13 +231,13 @@ fn read_number(path: &Path, receiver: &str) -> Option<u64> {
     }
     let number = read.ok().and_then(|bytes| std::str::from_utf8(&bytes).ok()?.trim().parse().ok());
     if number.is_none() {
-        tracing::error!(receiver, path = %path.display(), "cannot read which alerts were delivered: those that fired before are not sent");
+        tracing::error!(receiver, path = %path.display(), "cannot read which alerts were delivered: earlier alerts will not be sent");
     }
     number
 }
 
 fn write_number(path: &Path, number: u64, receiver: &str) {
     if let Err(error) = own_file::replace_file(path, number.to_string().as_bytes()) {
-        tracing::warn!(receiver, %error, "cannot note which alerts were delivered: after a restart they are sent again");
+        tracing::warn!(receiver, %error, "cannot record which alerts were delivered: a restart will send them again");
     }
 }

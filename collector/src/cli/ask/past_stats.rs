@@ -77,7 +77,7 @@ fn not_known(then: &PastWaterfall) -> Vec<String> {
         }
         if of.unknown > 0 {
             lines.push(format!(
-                "{store}: {} began before the collector did: what was lost is not known",
+                "{store}: {} began before the collector started: losses are unknown",
                 several(of.unknown)
             ));
         }
@@ -132,7 +132,7 @@ mod tests {
             "events no epoch is kept",
             "missing batches 2",
             "flows: nothing is kept from 2026-11-24T13:00:00.000Z to 2026-11-24T14:00:00.000Z",
-            "flows: 1 epoch began before the collector did: what was lost is not known",
+            "flows: 1 epoch began before the collector started: losses are unknown",
             "flows: 1 epoch not written yet",
             "without epochs: values, paths",
         ];

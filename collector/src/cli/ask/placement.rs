@@ -113,8 +113,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<CommandStatus> {
                 Ok(dta_cluster::set_drained(&config, &id, !undo).await?)
             })?;
             output.print_document(&Drained { id, drained: !undo }, |drained| match drained.drained {
-                true => format!("{} is to have nothing", drained.id),
-                false => format!("{} may have something again", drained.id),
+                true => format!("{} is being drained", drained.id),
+                false => format!("{} is no longer drained", drained.id),
             })?;
         }
         Command::Rebalance(Show { cluster, output }) => {
