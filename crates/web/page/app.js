@@ -119,14 +119,14 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("unreachable", ({ detail }) => {
   const missing = document.getElementById("missing");
   missing.hidden = !detail.length;
-  missing.textContent = `${detail.join(", ")} ${detail.length === 1 ? "does" : "do"} not answer: what is there is missing from all sums here.`;
+  missing.textContent = `${detail.join(", ")} ${detail.length === 1 ? "does" : "do"} not answer: all sums here are incomplete.`;
 });
 addEventListener("hashchange", show);
 ask("health")
   .then((health) => {
     document.getElementById("title").textContent = `DTA · ${health.collector}`;
     document.getElementById("footer").textContent =
-      `Direct Telemetry Access ${health.version} · ${health.collectors.join(", ")} · keys ${KEYS} change the view, / goes to its field`;
+      `Direct Telemetry Access ${health.version} · ${health.collectors.join(", ")} · keys ${KEYS} change the view, / jumps to its first field`;
     document.title = `${VIEWS[place().view].title} – DTA · ${health.collector}`;
   })
   .catch(() => {});

@@ -18,14 +18,14 @@ export async function ask(path, parameters, signal) {
     response = await fetch(`/api/v1/${path}${query(parameters)}`, { signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw { title: "The collector does not answer", detail: "This page asks again by itself.", away: true };
+    throw { title: "The collector does not answer", detail: "This page retries automatically.", away: true };
   }
   const missing = response.headers.get("dta-unreachable");
   globalThis.document.dispatchEvent(new CustomEvent("unreachable", { detail: missing ? missing.split(",") : [] }));
   const document = await response.json().catch((error) => {
     // A view that closes, or a collector that ends, may cut an answer off in its middle.
     if (error.name === "AbortError") throw error;
-    if (response.ok) throw { title: "The answer was cut off", detail: "This page asks again by itself.", away: true };
+    if (response.ok) throw { title: "The answer was cut off", detail: "This page retries automatically.", away: true };
     return { title: "No answer", detail: `HTTP status ${response.status}` };
   });
   if (!response.ok) throw document;

@@ -9,7 +9,7 @@ export const drops = {
   async mount(root, context) {
     const { prefix, flow, switch: at_switch } = context.parameters;
     const list = h("div", { id: "drops" }, h("p", { class: "hint" }, "Counting drops …"));
-    root.append(card("Dropped packets", "By the events that the rings hold, or those of the epoch of another moment.",
+    root.append(card("Dropped packets", "Counted from events in the rings or, for another moment, in its epoch.",
       h("div", { class: "filters" },
         field("ends in", "prefix", prefix, "10.0.0.0/8", (value) => context.change({ prefix: value })),
         field("switch", "switch", at_switch, "leaf1 or 1", (value) => context.change({ switch: value }))),

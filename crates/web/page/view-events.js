@@ -38,7 +38,7 @@ export const events = {
       else if (line.missed) missed += line.missed.overwritten + line.missed.missing + line.missed.damaged;
       else if (line.epoch) body.prepend(remark(`the epoch that began at ${clock(line.epoch.opened)}`));
       else if (line.not_kept) body.prepend(remark(`nothing is kept from ${clock(line.not_kept.from)} to ${clock(line.not_kept.to)}`));
-      else if (line.not_written) body.prepend(remark(`${line.not_written.batches} batches of ${line.not_written.list} come once the epoch is written`));
+      else if (line.not_written) body.prepend(remark(`${line.not_written.batches} batches of ${line.not_written.list} will appear once the epoch is written`));
       while (body.rows.length > MOST) body.lastElementChild.remove();
     };
     if (!(await storeNames().catch(() => ["int-events"])).includes("int-events")) return note.replaceChildren(noEvents());
@@ -47,7 +47,7 @@ export const events = {
       lines.forEach(add);
       say();
       if (!body.rows.length) {
-        note.replaceChildren(empty("No such event", "They come from the rules of a translator for INT or flow records: ", h("code", {}, "dta-translator run --int udp://:54321"), "."));
+        note.replaceChildren(empty("No matching events", "They come from the rules of a translator for INT or flow records: ", h("code", {}, "dta-translator run --int udp://:54321"), "."));
       }
     } catch (error) {
       if (!context.signal.aborted) note.replaceChildren(failure(error));

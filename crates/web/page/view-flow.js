@@ -20,7 +20,7 @@ export const flow = {
       answer.replaceChildren(card(null, null, empty("Which flow?", "Type one above, or choose one of the ", h("a", { href: context.link("top", {}) }, "top flows"), ".")));
       return;
     }
-    answer.replaceChildren(h("p", { class: "hint" }, "Reading what is known of it …"));
+    answer.replaceChildren(h("p", { class: "hint" }, "Reading what is known about it …"));
     try {
       const [summary] = await ask("flow", { flow: wanted, at: context.at }, context.signal);
       answer.replaceChildren(...parts(summary, context));
@@ -60,7 +60,7 @@ function pathHint(summary) {
   const { path, at } = summary;
   if (!path) return "Switches that reported the flow; their order is not known.";
   const sure = path.complete ? "Every hop is known" : `${summary.hops.filter((hop) => hop.switch !== null).length} of ${path.length ?? "?"} hops are known`;
-  return `${sure}${path.looped ? "; it passes a switch twice" : ""}. Reported ${age(path.age_seconds) || "at a time that is not known"}${at ? `, as of ${clock(at)}` : ""}, from ${path.store}.`;
+  return `${sure}${path.looped ? "; it passes a switch twice" : ""}. Reported ${age(path.age_seconds) || "at an unknown time"}${at ? `, as of ${clock(at)}` : ""}, from ${path.store}.`;
 }
 
 /** How many copies in memory hold the path: one alone may be of another flow, with a chance of one in 2³². */
@@ -186,7 +186,7 @@ async function showTrace(answer, wanted, context) {
     { title: "possible error", right: true, cell: (s) => (s.bound === null ? "–" : `± ${nanoseconds(s.bound)}`), class: "nowrap faint" },
     { title: "packets", right: true, cell: (s) => exact(s.packets) },
   ];
-  const total = trace.total ? ` All of it takes ${signed(trace.total.median)} (median).` : "";
+  const total = trace.total ? ` In total it takes ${signed(trace.total.median)} (median).` : "";
   const drops = trace.drops.map((drop) => h("li", { class: "loss" }, `${exact(drop.counted ?? drop.listed)} dropped on ${drop.host_name ?? `host ${drop.host}`}: ${drop.reason_name ?? `reason ${drop.reason ?? "?"}`}`));
   answer.append(card("Through hosts", `By ${exact(trace.sampled)} sampled packets.${total}`, table(columns, trace.segments),
     drops.length > 0 && h("ul", { class: "losses" }, drops),

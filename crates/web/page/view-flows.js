@@ -73,7 +73,7 @@ async function complete(condition, grouping, offered, signal) {
 
 function summary({ largest, total, past, until, length, per, asked }, by, width, context) {
   if (!largest.groups.length) {
-    return [empty("No flow record is of this time", "Routers send them to a translator that runs with ", h("code", {}, "--flows udp://0.0.0.0:2055"), "; choose a longer time, or another condition.")];
+    return [empty("No flow records from this time", "Routers send them to a translator that runs with ", h("code", {}, "--flows udp://0.0.0.0:2055"), "; choose a longer time, or another condition.")];
   }
   const names = Object.keys(largest.groups[0].values);
   const label = (values) => names.map((name) => values[name]).join(" ") || "total";
@@ -146,9 +146,9 @@ function notes(largest, past, by, asked) {
   const all = [
     `${counted(largest.group_count, "group")} of ${counted(largest.total.flows, "record")}: ${bytes(largest.total.bytes)}, ${counted(largest.total.packets, "packet")}.`,
     past && `In the period before: ${words[by](earlier)} (${change(largest.total[by], earlier)}).`,
-    largest.beyond.flows > 0 && `${exact(largest.beyond.flows)} records are in no group, as there were too many.`,
+    largest.beyond.flows > 0 && `${exact(largest.beyond.flows)} records are in no group, as there were too many groups.`,
     largest.missing + largest.overwritten + largest.torn > 0 && `${exact(largest.missing + largest.overwritten + largest.torn)} batches of records could not be read.`,
-    largest.unreachable.length > 0 && `Records are missing of collectors that do not answer: ${largest.unreachable.join(", ")}.`,
+    largest.unreachable.length > 0 && `Records are missing from collectors that do not answer: ${largest.unreachable.join(", ")}.`,
   ];
   const save = (id, text, format, more) => h("a", { id, class: "button", download: `flows.${format}`, href: `/api/v1/flows${query({ ...asked, ...more, format })}` }, text);
   return h("div", { class: "filters" }, h("p", { class: "hint" }, all.filter(Boolean).join(" ")),

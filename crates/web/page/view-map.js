@@ -17,7 +17,7 @@ export const map = {
     const links = h("div", { id: "links" });
     const hint = h("p", { class: "hint" });
     root.append(
-      card("The network", null, context.at && h("p", { class: "hint" }, "The map is of now, whatever moment is chosen."),
+      card("The network", null, context.at && h("p", { class: "hint" }, "The map always shows the present, whatever moment is chosen."),
         h("div", { class: "filters" },
           field("around", "around", around, "leaf1, switch:6 or 10.0.0.1", (value) => context.change({ around: value })),
           around && h("button", { type: "button", onclick: () => context.change({ around: undefined }) }, "Show all"),
@@ -47,7 +47,7 @@ export const map = {
       drawn = "";
       links.replaceChildren();
       picture.replaceChildren(around
-        ? empty("Nothing on the map is called so", "Give the id of a node, or a part of its name or address.")
+        ? empty("Nothing on the map has that name", "Give the id of a node, or a part of its name or address.")
         : empty("No path is known", "The map is made of the paths that INT, flow records or postcards report."));
     };
     const resized = new ResizeObserver(draw);
@@ -61,7 +61,7 @@ function describe(answer) {
   const part = answer.nodes.length < answer.node_count ? ` ${exact(answer.nodes.length)} of ${exact(answer.node_count)} nodes are shown.` : "";
   const missed = answer.missed_batches > 0 ? ` ${exact(answer.missed_batches)} batches of events could not be read: drops and ports in them are missing.` : "";
   const paths = answer.flows > 0 ? `By the paths of ${exact(answer.with_path)} of the ${exact(answer.flows)} flows that were reported last (${answer.keys}).` : "";
-  const recorded = answer.recorded > 0 ? ` ${exact(answer.recorded)} flows are in records of exporters: in which order they pass several is not known.` : "";
+  const recorded = answer.recorded > 0 ? ` ${exact(answer.recorded)} flows are in records of exporters: the order in which they pass several is unknown.` : "";
   return `${paths}${recorded}${part}${missed}`.trim();
 }
 

@@ -35,7 +35,7 @@ export const memory = {
           context.keep({ store, cell: cell.first, first: cell.first });
           showElements(elements, store, cell.first, map, context);
         }), by === "age"
-          ? h("p", { class: "legend" }, "empty or a day old", h("i", { class: "age" }), "just written", h("b", { class: "dot host" }), "of a time that is not known")
+          ? h("p", { class: "legend" }, "empty or a day old", h("i", { class: "age" }), "just written", h("b", { class: "dot host" }), "age unknown")
           : h("p", { class: "legend" }, "empty", h("i"), "full"));
       };
       const load = async () => {

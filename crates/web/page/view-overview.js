@@ -19,7 +19,7 @@ export const overview = {
     const members = h("div", { id: "members" });
     root.append(
       notices,
-      card("Where did the reports go?", "From reporters to what can be asked for: what goes on is blue, what was lost red, what something newer replaced grey, what waits amber.", way),
+      card("Where did the reports go?", "From reporters to what can be queried: blue goes on, red was lost, grey was replaced by something newer, amber is waiting.", way),
       card("Stores", "How full each store is, and the share of keys that survive at that load.", stores),
       members,
       card("Sessions", "Translators that may write into memory.", sessions),
@@ -68,7 +68,7 @@ export const overview = {
 };
 
 function noticeCard({ notices, unreachable }) {
-  const away = unreachable.map((address) => ({ severity: "problem", about: address, text: "this collector does not answer", advice: "what it has is missing everywhere here" }));
+  const away = unreachable.map((address) => ({ severity: "problem", about: address, text: "this collector does not answer", advice: "its data is missing from this page" }));
   const all = [...away, ...notices];
   if (!all.length) return [];
   const item = (notice) => h("li", { class: notice.severity }, h("strong", {}, notice.about), `: ${notice.text}. `, h("span", { class: "faint" }, `${notice.advice}.`));
@@ -97,7 +97,7 @@ function memberCard(rows) {
     if (!store) return "–";
     return [h("div", { class: "faint" }, store.part ?? "all"), bar(store.load), h("span", { title: `${exact(store.used)} of ${exact(store.capacity)}` }, percent(store.load))];
   };
-  const hint = `Their answers are put together on this page. ${away.length ? `${exact(away.length)} of ${exact(rows.length)} do not answer: what they have is missing.` : "All of them answer."}`;
+  const hint = `This page combines their answers. ${away.length ? `${exact(away.length)} of ${exact(rows.length)} do not answer: what they have is missing.` : "All of them answer."}`;
   return card("Collectors", hint, table([
     { title: "collector", class: "mono", cell: (member) => member.address },
     { title: "", cell: (member) => (member.unreachable === null ? badge("answers", "hop") : badge("unreachable", "loss")) },
@@ -126,7 +126,7 @@ const MOST_SOURCES = 50;
 function sourceCard(rows, context) {
   const isSilent = (s) => s.age_seconds !== null && s.age_seconds > SILENT;
   const silent = rows.filter(isSilent).length;
-  const more = rows.length > MOST_SOURCES ? ` The ${MOST_SOURCES} that were silent for longest are shown.` : "";
+  const more = rows.length > MOST_SOURCES ? ` The ${MOST_SOURCES} silent for longest are shown.` : "";
   return card("Switches and exporters", `${exact(rows.length)} are known by their events or flow records; ${exact(silent)} ${silent === 1 ? "is" : "are"} silent for more than ${SILENT / 60} min.${more}`, table([
     { title: "", cell: (s) => s.kind, class: "faint" },
     { title: "name", cell: (s) => h("a", { href: context.link("map", { around: `${s.kind}:${s.number}` }) }, s.name ?? s.number) },
@@ -151,7 +151,7 @@ async function mountPast(root, context) {
       { title: "landed", right: true, cell: (s) => exact(s.landed) },
       { title: "share", cell: (s) => (s.sent ? [bar(s.landed / s.sent), percent(s.landed / s.sent)] : "–"), class: "nowrap" },
       { title: "lost", cell: lost },
-    ], past.stores), past.without_epochs.length > 0 && h("p", { class: "hint" }, `Without epochs, and so without a past: ${past.without_epochs.join(", ")}.`)));
+    ], past.stores), past.without_epochs.length > 0 && h("p", { class: "hint" }, `Without epochs, so without history: ${past.without_epochs.join(", ")}.`)));
   } catch (error) {
     if (!context.signal.aborted) root.append(failure(error));
   }

@@ -14,7 +14,7 @@ export const top = {
     const by = context.parameters.by ?? (await usualRanking());
     if (context.signal.aborted) return;
     const list = h("div", { id: "top" }, h("p", { class: "hint" }, "Ranking flows …"));
-    root.append(card("The flows with most", null,
+    root.append(card("The top flows", null,
       h("div", { class: "filters" },
         chooser("Ranked by", RANKINGS, by, (value) => context.change({ by: value })),
         field("ends in", "prefix", prefix, "10.0.0.0/8", (value) => context.change({ prefix: value })),
@@ -37,7 +37,7 @@ async function usualRanking() {
 function rankingTable(ranking, by, context) {
   if (!ranking.flows.length) {
     const others = ranking.others.map((name) => h("a", { href: context.link("top", { ...context.parameters, by: name }) }, name));
-    return [empty("No flow has such a figure", others.length ? ["There are some by ", others.flatMap((link, i) => (i ? [", ", link] : [link])), "."] : `${exact(ranking.known)} flows are known in ${ranking.keys}.`)];
+    return [empty("No flow has this figure", others.length ? ["There are some by ", others.flatMap((link, i) => (i ? [", ", link] : [link])), "."] : `${exact(ranking.known)} flows are known in ${ranking.keys}.`)];
   }
   const most = Math.max(...ranking.flows.map((flow) => flow.value), 1);
   const words = figure[by] ?? exact;

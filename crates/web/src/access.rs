@@ -25,13 +25,13 @@ impl Access {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         // With DNS rebinding, somebody else's name leads here; it is neither an address nor one of our names.
         if !self.is_own_host(host) {
-            let advice = "ask by an address or localhost, or name it in `hosts` of [web]";
+            let advice = "use an address or localhost, or name it in `hosts` of [web]";
             return Err(forbidden(format!("the host {host:?} is not known here: {advice}")));
         }
         if let Some(origin) = headers.get(ORIGIN) {
             let origin: Option<Uri> = origin.to_str().ok().and_then(|origin| origin.parse().ok());
             if origin.as_ref().and_then(Uri::authority).is_none_or(|authority| authority.as_str() != host) {
-                return Err(forbidden("requests of other sites are refused".to_owned()));
+                return Err(forbidden("requests from other sites are refused".to_owned()));
             }
         }
         // Something that a browser loads for another site's page; following a link to here does not count.
@@ -39,12 +39,12 @@ impl Access {
         let is_other_site =
             has_value("sec-fetch-site", "cross-site") || has_value("sec-fetch-site", "same-site");
         if is_other_site && !has_value("sec-fetch-mode", "navigate") {
-            return Err(forbidden("requests of other sites are refused".to_owned()));
+            return Err(forbidden("requests from other sites are refused".to_owned()));
         }
         match &self.token {
             Some(token) if !has_token(headers, token) => Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
-                "give the token, as a bearer token or as a password",
+                "give the token as a bearer token or as a password",
             )),
             _ => Ok(()),
         }

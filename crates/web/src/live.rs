@@ -82,7 +82,7 @@ impl Body for EventStream {
 impl LiveFeeds {
     fn new_stream(&self) -> Result<(mpsc::Sender<Bytes>, EventStream), Problem> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| {
-            let full = format!("{READERS} live views are open, which is all there may be: close one");
+            let full = format!("{READERS} live views are open, the limit: close one");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, full)
         })?;
         let (sender, messages) = mpsc::channel(QUEUE);

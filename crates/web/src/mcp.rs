@@ -30,7 +30,7 @@ const INVALID_PARAMS: i32 = -32602;
 /// The answer to a message; `None` for messages that expect none.
 pub(crate) async fn answer_message(server: &Arc<WebServer>, text: &[u8]) -> Option<Value> {
     let Ok(message) = serde_json::from_slice::<Value>(text) else {
-        return Some(error_message(&Value::Null, PARSE_ERROR, "this is no JSON"));
+        return Some(error_message(&Value::Null, PARSE_ERROR, "this is not JSON"));
     };
     let (Some(method), id) = (message["method"].as_str(), message.get("id")) else {
         return Some(error_message(&Value::Null, INVALID_REQUEST, "a message is an object with a method"));
@@ -141,7 +141,9 @@ async fn call_tool(server: &Arc<WebServer>, parameters: &Value) -> Result<Value,
             tool_result(&String::from_utf8_lossy(&content), false)
         }
         Ok(WebAnswer::Download(_)) => tool_result("this is a file for programs: ask for json or csv", true),
-        Ok(WebAnswer::Events(_)) => tool_result("this does not end: it is no tool", true),
+        Ok(WebAnswer::Events(_)) => {
+            tool_result("this answer does not end: it is not available as a tool", true)
+        }
         Err(Problem { detail, .. }) => tool_result(&detail, true),
     })
 }

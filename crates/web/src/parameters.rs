@@ -94,7 +94,7 @@ impl Parameters {
     pub(crate) fn number(&self, name: &str, usual: u64, most: u64) -> Result<u64, Problem> {
         match self.parse_as::<u64>(name)? {
             Some(number) if number > most => {
-                Err(Problem::bad_request(format!("{name} is {number}, but may be {most} at most")))
+                Err(Problem::bad_request(format!("{name} is {number}, but must be at most {most}")))
             }
             number => Ok(number.unwrap_or(usual)),
         }
@@ -121,7 +121,7 @@ where
 fn decode_text(text: &str) -> Result<String, Problem> {
     let blanks = text.replace('+', " ");
     let decoded = percent_decode_str(&blanks).decode_utf8();
-    let text = decoded.map_err(|_| Problem::bad_request("the query string is no UTF-8"))?;
+    let text = decoded.map_err(|_| Problem::bad_request("the query string is not UTF-8"))?;
     Ok(text.into_owned())
 }
 

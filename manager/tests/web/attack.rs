@@ -292,7 +292,11 @@ async fn who_waits_too_long_for_a_turn_is_sent_away() {
     }
     let first = answers.recv().await.unwrap();
     assert_eq!((first.status, first.header("retry-after")), (503, "2"));
-    assert!(first.json()["detail"].as_str().unwrap().contains("others are being answered"), "{}", first.body);
+    assert!(
+        first.json()["detail"].as_str().unwrap().contains("too many requests are being answered"),
+        "{}",
+        first.body
+    );
     assert!(silent.counters.named_counters().contains(&("web.busy".to_owned(), 1)));
     // What needs no turn is there.
     assert_eq!(http::get(&page, "/").status, 200);

@@ -178,7 +178,7 @@ async fn the_view_shows_the_sums_of_the_records_and_keeps_what_is_chosen() {
         browser.open(&url("flows?group=exporter&where=dst-port%20%3D%2080&before=no"));
         browser.until(&text("#flows tbody td:nth-child(2)"), "127.0.3.1,127.0.3.2");
         browser.open(&url("flows?at=-2h"));
-        browser.until(&text("#flows strong"), "No flow record is of this time");
+        browser.until(&text("#flows strong"), "No flow records from this time");
         let is_wider = browser.evaluate("document.documentElement.scrollWidth > innerWidth");
         assert_eq!(is_wider, false, "the page is wider than {width} pixels");
     }

@@ -366,7 +366,7 @@ fn requested_events(server: &WebServer, parameters: &Parameters) -> Result<Filte
         let number = server.names.number_of(switch).or_else(|| switch.parse().ok());
         number.ok_or_else(|| {
             Problem::bad_request(format!(
-                "no switch is called {switch:?} in the file of names, and it is no number"
+                "no switch is called {switch:?} in the file of names, and it is not a number"
             ))
         })
     };

@@ -118,13 +118,14 @@ impl WebServer {
         let parameters = Parameters::parse(query, route.parameters)?;
         let _turn = tokio::time::timeout(WAIT, self.turns.acquire()).await.map_err(|_| {
             count(&self.counters.busy);
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "others are being answered: ask again")
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being answered: ask again")
         })?;
         (route.answer)(self.clone(), parameters).await
     }
 }
 
 pub(crate) fn to_json(document: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, Problem> {
-    serde_json::to_vec(document)
-        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no JSON: {error}")))
+    serde_json::to_vec(document).map_err(|error| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot encode JSON: {error}"))
+    })
 }
