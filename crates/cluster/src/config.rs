@@ -117,7 +117,7 @@ impl FromStr for Config {
 
     fn from_str(text: &str) -> Result<Config, EtcdError> {
         let wrong =
-            || EtcdError(format!("{text:?} is no cluster: write etcd://HOST:PORT[,HOST:PORT][/PREFIX]"));
+            || EtcdError(format!("{text:?} is not a cluster: write etcd://HOST:PORT[,HOST:PORT][/PREFIX]"));
         let rest = text.strip_prefix(SCHEME).ok_or_else(wrong)?;
         let (nodes, path) = rest.split_once('/').unwrap_or((rest, ""));
         let nodes: Vec<String> = nodes.split(',').map(str::to_owned).collect();

@@ -84,13 +84,13 @@ fn deliver_record(
                     sink,
                     points,
                     reason,
-                    "the receiver rejects points for good: they are dropped"
+                    "the receiver rejected points permanently: dropping them"
                 );
             } else {
                 tracing::warn!(
                     sink,
                     reason,
-                    "the receiver rejects parts of points for good: they go without"
+                    "the receiver rejected parts of points permanently: dropping those parts"
                 );
             }
             points
@@ -112,7 +112,11 @@ fn deliver_record(
         }
     };
     if let Some(since) = away.since {
-        tracing::info!(sink, seconds = since.elapsed().as_secs_f64(), "the receiver accepts points again");
+        tracing::info!(
+            sink,
+            seconds = since.elapsed().as_secs_f64(),
+            "the receiver is accepting points again"
+        );
         *away = DeliveryOutage { is_unwritten: away.is_unwritten, ..DeliveryOutage::default() };
     }
     // A record dropped while it was being sent counts as dropped.

@@ -294,7 +294,7 @@ fn is_refusal(error: &Error) -> bool {
 impl RecordReceiver for Topic {
     fn write_record(&self, record: &[u8], points: u64) -> WriteOutcome {
         let Ok(text) = std::str::from_utf8(record) else {
-            return WriteOutcome::Rejected { points, reason: "it is no text".into() };
+            return WriteOutcome::Rejected { points, reason: "it is not UTF-8 text".into() };
         };
         let messages: Vec<KafkaMessage<'_>> = text.lines().filter_map(KafkaMessage::parse_line).collect();
         let runtime = match self.runtime.get() {

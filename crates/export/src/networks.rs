@@ -157,13 +157,10 @@ fn watch_files(of: &Weak<Networks>, mut last: Stamp) {
                 drop(current);
                 // Freeing a large one takes a while.
                 drop(before);
-                tracing::info!("names of networks read again");
+                tracing::info!("network names reloaded");
             }
             Err(error) => {
-                tracing::warn!(
-                    error,
-                    "a file of networks has changed and cannot be used: what it said before stays"
-                );
+                tracing::warn!(error, "cannot use a changed file of networks: keeping the previous names");
             }
         }
     }
@@ -278,7 +275,7 @@ impl NetworkIndex {
 
     fn insert_row(&mut self, NetworkRow { prefix, name, asn }: NetworkRow) -> Result<(), String> {
         let parsed = prefix.parse::<IpNet>().or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
-        let parsed = parsed.map_err(|_| format!("{prefix:?} is no prefix, such as 10.0.0.0/8"))?;
+        let parsed = parsed.map_err(|_| format!("{prefix:?} is not a prefix, such as 10.0.0.0/8"))?;
         let is_plain = |name: &String| name.chars().count() <= LONGEST && !name.chars().any(char::is_control);
         let name = name.filter(|name| !name.is_empty());
         if name.as_ref().is_some_and(|name| !is_plain(name)) {
@@ -292,7 +289,7 @@ impl NetworkIndex {
             IpNet::V4(prefix) => self.v4.insert(prefix.trunc(), network),
             IpNet::V6(prefix) => self.v6.insert(prefix.trunc(), network),
         };
-        if before.is_some() { Err(format!("{prefix} is there twice")) } else { Ok(()) }
+        if before.is_some() { Err(format!("{prefix} is listed twice")) } else { Ok(()) }
     }
 
     fn find_network(&self, address: IpAddr) -> Network {
@@ -454,11 +451,11 @@ mod tests {
             ("", "n.csv: the first line must name the columns"),
             ("10.0.0.0/8,a,1\n", "n.csv: the first line must name the columns"),
             ("prefix,name,as\n10.0.0.0/8,a,1\n", "line 2: unknown field `as`"),
-            ("prefix,name\n10.0.0.0/8,a\n10.0.0/9,b\n", "line 3: \"10.0.0/9\" is no prefix"),
-            ("prefix,name\n\n# two\n10.0.0.0/33,a\n\n", "line 4: \"10.0.0.0/33\" is no prefix"),
+            ("prefix,name\n10.0.0.0/8,a\n10.0.0/9,b\n", "line 3: \"10.0.0/9\" is not a prefix"),
+            ("prefix,name\n\n# two\n10.0.0.0/33,a\n\n", "line 4: \"10.0.0.0/33\" is not a prefix"),
             ("prefix,asn\n10.0.0.0/8,x\n", "line 2: "),
             ("prefix,name,asn\n10.0.0.0/8,,\n", "line 2: 10.0.0.0/8 has neither"),
-            ("prefix,name\n10.0.0.0/8,a\n10.9.0.0/8,b\n", "line 3: 10.9.0.0/8 is there twice"),
+            ("prefix,name\n10.0.0.0/8,a\n10.9.0.0/8,b\n", "line 3: 10.9.0.0/8 is listed twice"),
             ("prefix,name\n10.0.0.0/8\n", "n.csv: "),
             ("prefix,name\n10.0.0.0/8,\"a\tb\"\n", "line 2: a name has"),
         ] {

@@ -224,7 +224,7 @@ impl Exporters {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             if !task.is_finished() && tokio::time::timeout(END, task).await.is_err() {
-                tracing::warn!("an exporter did not end in time: what it had read will be read again");
+                tracing::warn!("an exporter did not stop in time: what it had read will be read again");
             }
         }
         let (spools, threads): (Vec<_>, Vec<_>) = self.deliveries.drain(..).unzip();

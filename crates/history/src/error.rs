@@ -31,7 +31,7 @@ pub enum HistoryError {
     },
     /// The table belongs to a store with another layout.
     #[error(
-        "the history of store `{store}` in {} is of another layout ({kept}; the store now is {asked}): move the folder away, or configure the store as before",
+        "the history of store `{store}` in {} has another layout ({kept}; the store now is {asked}): move the folder away, or configure the store as before",
         path.display()
     )]
     OtherLayout {

@@ -327,7 +327,7 @@ fn what_a_server_refuses_is_said() {
         )
     );
     let refused = refusal(&world.server("nix", LOGIN.1));
-    assert!(refused.contains("there is no database \"nix\": make it with CREATE DATABASE"), "{refused}");
+    assert!(refused.contains("there is no database \"nix\": create it with CREATE DATABASE"), "{refused}");
     let server = world.server(DATABASE, LOGIN.1);
     for (status, body, expected) in [
         (
@@ -362,7 +362,7 @@ fn what_a_server_refuses_is_said() {
         false => Fate::Status(403, body),
     });
     let error = world.inserter().insert_new_epochs(&world.table, &mut InsertProgress::default()).unwrap_err();
-    assert!(error.to_string().contains("the user may not insert into this table, or make it"), "{error}");
+    assert!(error.to_string().contains("the user may not insert into this table, or create it"), "{error}");
     assert!(!error.is_of_all() && server.check_server().unwrap_err().is_of_all());
     // A password is in no error and no log, even of a server that repeats the request.
     assert!(!format!("{server:?}").contains(LOGIN.1));

@@ -140,7 +140,7 @@ impl PacketLink {
         let ring = match receives {
             false => None,
             true => Some(FrameRing::new(fd, interface.mtu as usize, config.receive_buffer).map_err(
-                LinkError::io_with_context("cannot have a ring for received frames (PACKET_RX_RING)"),
+                LinkError::io_with_context("cannot set up a ring for received frames (PACKET_RX_RING)"),
             )?),
         };
         let group = config.ipv6_address.map(|ip| ndp::multicast_mac(ndp::solicited_node_group(ip)).0);

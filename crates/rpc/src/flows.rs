@@ -143,7 +143,7 @@ where
 }
 
 fn wrong_answer() -> ClientError {
-    Status::internal("a collector's answer about flows does not fit the question").into()
+    Status::internal("a collector's answer about flows does not match the question").into()
 }
 
 fn read_counts(response: &FlowsResponse) -> ScanCounts {

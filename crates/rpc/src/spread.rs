@@ -282,7 +282,7 @@ impl CollectorGroup {
         answers: Vec<Result<T, ClientError>>,
     ) -> Result<(ByMember<T>, Option<Status>), ClientError> {
         if self.members.is_empty() {
-            return Err(Status::unavailable("no collector is in the cluster").into());
+            return Err(Status::unavailable("the cluster has no collectors").into());
         }
         let (mut all, mut away) = (Vec::new(), None);
         for (member, answer) in answers.into_iter().enumerate() {

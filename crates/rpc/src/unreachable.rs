@@ -44,7 +44,7 @@ pub(crate) async fn patiently<T>(
     let numbered = asked.into_iter().enumerate().map(|(n, answer)| async move { (n, answer.await) });
     let mut asked: FuturesUnordered<_> = numbered.collect();
     let late =
-        || Status::unavailable(format!("no answer for {} s longer than another one", PATIENCE.as_secs()));
+        || Status::unavailable(format!("no answer within {} s of another collector's", PATIENCE.as_secs()));
     let mut answers: Vec<Result<T, ClientError>> = (0..asked.len()).map(|_| Err(late().into())).collect();
     let mut until = None;
     loop {

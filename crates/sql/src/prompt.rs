@@ -90,7 +90,7 @@ async fn answer_statements(engine: &Engine, text: &str, format: SqlOutputFormat)
     for statement in statements(text)? {
         tokio::select! {
             printed = async { output::print_answer(engine.begin_statement(statement).await?, format).await } => printed?,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("ended by Ctrl-C"),
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted by Ctrl-C"),
         }
     }
     Ok(())

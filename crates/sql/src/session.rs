@@ -231,7 +231,11 @@ pub(crate) fn stack_bytes(limits: StatementLimits) -> usize {
 /// # Errors
 /// It is too long, or nested too deeply.
 pub(crate) fn check_statement_size(text: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(text.len() <= LONGEST, "the statement has {} bytes, and may have {LONGEST}", text.len());
+    anyhow::ensure!(
+        text.len() <= LONGEST,
+        "the statement has {} bytes, but may have at most {LONGEST}",
+        text.len()
+    );
     check_depth(text)
 }
 

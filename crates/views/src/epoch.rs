@@ -59,14 +59,14 @@ impl EpochSummary {
     /// Which epoch it is, and what is unusual about it.
     pub fn describe(&self) -> String {
         let restarted = self.restarted.as_ref().map_or_else(String::new, |at| {
-            format!("; the collector was down in it until {at}: reports of that time are missing")
+            format!("; the collector was down during it until {at}: reports from that time are missing")
         });
         let Some(end) = &self.ended else {
             return format!("the open epoch, since {}{restarted}", self.opened);
         };
         let more = match self.complete {
             Some(false) if self.restarted.is_none() => {
-                "; not all of its writers confirmed that they had moved away"
+                "; not all of its writers confirmed that they had moved on"
             }
             None => "; it is not written yet",
             Some(_) => "",
@@ -159,6 +159,6 @@ mod tests {
         let restarted = Epoch { restarted: 1_795_528_830_000, ..kept };
         assert_eq!(EpochSummary::from(&restarted).complete, Some(false));
         let restarted = in_words(&restarted);
-        assert!(restarted.contains("down in it until 2026-11-24T14:00:30.000Z"), "{restarted}");
+        assert!(restarted.contains("down during it until 2026-11-24T14:00:30.000Z"), "{restarted}");
     }
 }

@@ -39,7 +39,7 @@ pub struct FlowQueryText<'a> {
 pub enum FlowQueryTextError {
     #[error(transparent)]
     Condition(FilterError),
-    #[error("{0:?} is no address, and no name in the file of names")]
+    #[error("{0:?} is neither an address nor a name in the file of names")]
     Exporter(String),
     #[error(transparent)]
     Group(GroupError),

@@ -184,7 +184,7 @@ impl LogKeeper {
         let mut alert = open.alert.clone()?;
         alert.state = AlertState::Resolved.name().into();
         alert.resolved_at = Some(now_ms);
-        alert.notes.push("no collector finds it any more".into());
+        alert.notes.push("no collector reports it any more".into());
         Some(alert)
     }
 }

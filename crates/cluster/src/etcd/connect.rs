@@ -25,7 +25,7 @@ impl Config {
     /// A client of all nodes would, by chance, send calls to a node that is down, which then fail.
     pub(super) async fn connect_node(&self, turn: usize) -> Result<Client, EtcdError> {
         let Some(node) = self.endpoints.get(turn % self.endpoints.len().max(1)) else {
-            return Err(EtcdError("no node of etcd is given (endpoints)".into()));
+            return Err(EtcdError("no etcd node is given (endpoints)".into()));
         };
         let mut options = ConnectOptions::new()
             .with_timeout(TIMEOUT)

@@ -33,7 +33,7 @@ impl Turns {
 
     pub(super) fn record_answer(&mut self) {
         if self.failures >= self.nodes {
-            tracing::info!("etcd answers again");
+            tracing::info!("etcd is responding again");
         }
         self.failures = 0;
     }
@@ -43,7 +43,7 @@ impl Turns {
         self.turn = self.turn.wrapping_add(1);
         self.failures += 1;
         if self.failures == self.nodes {
-            tracing::warn!("{error}; trying again, and the placement in effect stays");
+            tracing::warn!("{error}; retrying, the placement stays in effect");
         }
         let doubled = (self.failures / self.nodes).min(8) as u32;
         tokio::time::sleep((FIRST_WAIT * 2u32.pow(doubled)).min(LONGEST_WAIT)).await;

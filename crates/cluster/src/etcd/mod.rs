@@ -47,13 +47,13 @@ pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdErr
         WatchedCluster::start_watching(client.clone(), &config.prefix, View::default()).await?.cluster;
     let before = cluster.view.placement.clone();
     let PlacementKeyState::At(replaces) = cluster.placed else {
-        return Err(EtcdError("there is no placement that could be read: nothing was changed".into()));
+        return Err(EtcdError("there is no readable placement: nothing was changed".into()));
     };
     let colours = before.colours.clone();
     let unplaced = ClusterPlacement { version: before.version, colours, ..ClusterPlacement::default() };
     let next = View { placement: unplaced, ..cluster.view }.next();
     if next.keys.is_empty() {
-        return Err(EtcdError("there is no collector that could have anything: nothing was changed".into()));
+        return Err(EtcdError("no collector can take anything: nothing was changed".into()));
     }
     if (&next.keys, &next.lists) == (&before.keys, &before.lists) {
         return Ok([before.clone(), before]);
@@ -63,7 +63,7 @@ pub async fn rebalance(config: &Config) -> Result<[ClusterPlacement; 2], EtcdErr
     let is_same = Compare::mod_revision(key, CompareOp::Equal, replaces);
     match client.txn(Txn::new().when([is_same]).and_then([put])).await?.succeeded() {
         true => Ok([before, next]),
-        false => Err(EtcdError("the placement was changed meanwhile: try again".into())),
+        false => Err(EtcdError("the placement changed meanwhile: try again".into())),
     }
 }
 

@@ -250,7 +250,7 @@ async fn a_planner_whose_id_another_one_takes_plans_no_more() {
     let read = || std::fs::read_to_string(log.path()).unwrap();
     let expected = "the collector at 10.0.0.2:40050 is in the cluster as \"c1\": give each an id of its own";
     eventually("the reason is logged", async || read().contains(expected)).await;
-    assert!(!read().contains("taken out") && !read().contains("node of etcd"), "{}", read());
+    assert!(!read().contains("taken out") && !read().contains("no etcd node"), "{}", read());
     let _second = enter(&config, 2);
     until_at(&mut views, &["c1", "c2"]).await;
 }

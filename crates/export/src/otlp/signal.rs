@@ -70,7 +70,7 @@ pub(super) fn success_outcome<R: Request>(
             WriteOutcome::Rejected { points: rejected.saturating_sub(parts - points), reason }
         }
         Some((_, reason)) if !reason.is_empty() => {
-            tracing::warn!(reason, "the receiver warns");
+            tracing::warn!(reason, "warning from the receiver");
             WriteOutcome::Done
         }
         _ => WriteOutcome::Done,

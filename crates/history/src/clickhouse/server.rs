@@ -205,7 +205,7 @@ impl StatementFailure {
             StatementFailure::Away(problem) => ClickHouseError::Away { url, problem },
             StatementFailure::Refused(problem) => server.refused_error(problem),
             StatementFailure::Code(UNKNOWN_DATABASE, words) => server.refused_error(format!(
-                "there is no database {:?}: make it with CREATE DATABASE ({words})",
+                "there is no database {:?}: create it with CREATE DATABASE ({words})",
                 server.database
             )),
             StatementFailure::Code(UNKNOWN_SETTING, words) => server.refused_error(format!(
@@ -215,7 +215,7 @@ impl StatementFailure {
             StatementFailure::Code(NO_PRIVILEGE, words) if !table.is_empty() => ClickHouseError::Statement {
                 url,
                 table: table.to_owned(),
-                problem: format!("the user may not insert into this table, or make it ({words})"),
+                problem: format!("the user may not insert into this table, or create it ({words})"),
             },
             StatementFailure::Code(code, words) if NO_ACCESS.contains(&code) => {
                 server.refused_error(format!("user or password is wrong, or may not do that ({words})"))

@@ -175,7 +175,7 @@ impl Mirror {
         }
         if state.meta.as_ref().map(|meta| &meta.id) != Some(&meta.id) {
             return Err(self.foreign_error(
-                "it is that of another table. Give each collector a url of its own; if the table was made anew, move what is there away",
+                "it belongs to another table; give each collector its own url or, if the table was recreated, move the old copy away",
             ));
         }
         let (mut present, mut gone) = (BTreeSet::new(), Vec::new());

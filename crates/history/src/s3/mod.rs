@@ -24,7 +24,7 @@ pub use mirror::{Mirror, MirrorProgress};
 #[derive(Debug, thiserror::Error)]
 pub enum S3Error {
     /// Not a place in object storage.
-    #[error("{0:?} is no place in object storage: s3://BUCKET or s3://BUCKET/PREFIX is one")]
+    #[error("{0:?} is not a place in object storage: write s3://BUCKET or s3://BUCKET/PREFIX")]
     Url(String),
     /// A setting in the environment or in one of its files makes no sense.
     #[error("{}: {problem}", path.display())]
@@ -42,7 +42,7 @@ pub enum S3Error {
     #[error("{url}: {problem}")]
     Away { url: String, problem: String },
     /// What is there is not a copy of this table.
-    #[error("{url} is no copy of the table: {problem}")]
+    #[error("{url} is not a copy of the table: {problem}")]
     Foreign {
         /// Where the table's copy should be.
         url: String,

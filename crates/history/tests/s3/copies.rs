@@ -195,7 +195,8 @@ fn another_table_is_left_alone() {
     let other = EpochTable::open(folder.path(), &spec()).unwrap();
     let error = world.mirror().mirror_table(&other, &mut done).unwrap_err().to_string();
     assert!(
-        error.starts_with("s3://bucket/of/this/last is no copy of the table: it is that of another table."),
+        error
+            .starts_with("s3://bucket/of/this/last is not a copy of the table: it belongs to another table;"),
         "{error}"
     );
     world.check();

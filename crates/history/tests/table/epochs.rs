@@ -206,7 +206,7 @@ fn tables_of_something_else_are_refused_by_name() {
         assert!(error.contains("store `last`") && error.contains("move the folder away"), "{error}");
     }
     let counters = store(StoreKind::KeyIncrement { slots: 64, redundancy: 1, replicas: 1 });
-    assert!(refused(&counters).contains("is of another layout (key-write with 64 elements"));
+    assert!(refused(&counters).contains("has another layout (key-write with 64 elements"));
     let missing = EpochTable::open_existing(dir.path(), "none").err().unwrap().to_string();
     assert!(missing.contains("none/_delta_log"), "{missing}");
     let log = dir.path().join("last/_delta_log/00000000000000000000.json");

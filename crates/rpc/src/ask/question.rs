@@ -116,7 +116,7 @@ pub enum QuestionError {
     #[error("unknown or missing query kind: is the client of another version?")]
     Nothing,
     /// A series was asked for at one moment.
-    #[error("a series is of a span of time: `at` must be 0, not {0}")]
+    #[error("a series covers a span of time: `at` must be 0, not {0}")]
     SeriesAt(u64),
     /// A policy that this version does not know.
     #[error("policy {0} is unknown")]
@@ -360,8 +360,7 @@ impl TryFrom<QueryResponse> for QueryAnswers {
 
     fn try_from(response: QueryResponse) -> Result<Self, ClientError> {
         let QueryResponse { answers, generation, placement, epoch } = response;
-        let unknown =
-            || Status::internal("the collector's answer is not known here: is it of a later version?");
+        let unknown = || Status::internal("unknown answer from the collector: does it have a later version?");
         let answer = |answer: control::KeyAnswer| answer.of.map(KeyAnswer::from).ok_or_else(unknown);
         let of_keys = answers.into_iter().map(answer).collect::<Result<_, _>>()?;
         Ok(Self { of_keys, generation, placement, epoch })

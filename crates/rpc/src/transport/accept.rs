@@ -173,7 +173,7 @@ async fn run<A, F>(
                 let GateResult::Passed(place, displaced) = shared.gate.try_enter(address) else {
                     increment_counter(&shared.counters.refused);
                     if let Some(times) = full.count_event(Instant::now()) {
-                        tracing::warn!(%address, times, "no connection is free for this address: refused");
+                        tracing::warn!(%address, times, "no connection slot is free for this address: refused");
                     }
                     continue;
                 };
@@ -230,7 +230,7 @@ async fn establish_connection(shared: Arc<ListenerState>, socket: Socket, addres
         }
         Err(_) => {
             increment_counter(&shared.counters.silent);
-            "it was silent for too long".to_owned()
+            "it did not complete the handshake in time".to_owned()
         }
     };
     let line = shared.quiet.lock().unwrap_or_else(PoisonError::into_inner).count_event(Instant::now());

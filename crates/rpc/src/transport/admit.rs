@@ -107,7 +107,7 @@ impl AdmissionState {
         let (caller, counters) = (&peer.caller, &*self.counters);
         let _waiting = shares.waiting.try_acquire(caller).ok_or_else(|| {
             increment_counter(&counters.calls_refused);
-            Status::resource_exhausted("too many calls wait already; call again later")
+            Status::resource_exhausted("too many calls are already waiting; call again later")
         })?;
         let (line, displaced) = ConnectionCloser::new();
         let room = RequestBudget { pool: &shares.bodies, caller, line: Arc::new(line), counters };

@@ -39,7 +39,7 @@ impl RequestBudget<'_> {
         let taken = self.pool.take(self.caller, bytes, &self.counters.calls_displaced);
         let place = timeout(BODY, taken).await.map_err(|_| {
             increment_counter(&self.counters.calls_refused);
-            Status::resource_exhausted("too many long messages wait already; call again later")
+            Status::resource_exhausted("too many long messages are already waiting; call again later")
         })?;
         place.mark_idle(self.line.clone());
         Ok(place)
@@ -73,7 +73,7 @@ pub(crate) async fn receive_message(mut body: Body, room: RequestBudget<'_>) -> 
     loop {
         let frame = timeout_at(until, body.frame()).await.map_err(|_| {
             increment_counter(&room.counters.calls_late);
-            Status::deadline_exceeded(format!("its message did not come in {} s", BODY.as_secs()))
+            Status::deadline_exceeded(format!("its message did not arrive within {} s", BODY.as_secs()))
         })?;
         let Some(frame) = frame else { break };
         // Trailers of a request carry nothing.

@@ -124,7 +124,7 @@ impl Validity {
         }
         if now < self.not_before {
             return Err(TlsError(format!(
-                "the TLS certificate {} is valid only in {}: is this machine's clock right?",
+                "the TLS certificate {} becomes valid in {}: is this machine's clock right?",
                 path.display(),
                 for_people(self.not_before - now)
             )));

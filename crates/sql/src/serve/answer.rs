@@ -141,7 +141,7 @@ impl StatementRunner {
 
     fn timeout_status(&self) -> Status {
         Status::deadline_exceeded(format!(
-            "the statement took more than {} s, which is what this server gives it (--query-seconds): ask for less, or read the answer faster",
+            "the statement took more than {} s, the limit of this server (--query-seconds): ask for less, or read the answer faster",
             self.bounds.time.as_secs()
         ))
     }

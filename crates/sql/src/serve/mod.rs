@@ -135,9 +135,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<CommandStatus> {
     connections.block_on(async {
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let listener = TcpListener::bind(args.listen)
-            .await
-            .with_context(|| format!("cannot listen on {} (--listen takes another address)", args.listen))?;
+        let listener = TcpListener::bind(args.listen).await.with_context(|| {
+            format!("cannot listen on {} (choose another address with --listen)", args.listen)
+        })?;
         let address = listener.local_addr()?;
         let counters = Arc::new(ConnectionCounters::default());
         let health = dta_rpc::transport::standard::start_health("arrow.flight.protocol.FlightService");

@@ -174,7 +174,7 @@ fn unreadable_status(error: prost::DecodeError) -> Status {
 
 fn row_limit_status(rows: u64) -> Status {
     Status::resource_exhausted(format!(
-        "the answer has more than {rows} rows, which is what this server sends (--query-rows): ask for less, by limit or where"
+        "the answer has more than {rows} rows, the limit of this server (--query-rows): ask for less, by limit or where"
     ))
 }
 
@@ -198,7 +198,7 @@ impl<W: Write> FrameWriter<W> {
     fn write_part(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if bytes.len() > LONGEST_PART {
             return Err(Status::resource_exhausted(format!(
-                "rows of the answer have {} bytes together, and may have {LONGEST_PART}: ask for shorter ones",
+                "rows of the answer have {} bytes together, but may have at most {LONGEST_PART}: ask for shorter ones",
                 bytes.len()
             )));
         }

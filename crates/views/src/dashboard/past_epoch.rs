@@ -64,7 +64,7 @@ pub(super) async fn resolve_step(ask: &dyn Ask, step: &EpochStep) -> Result<Opti
                     Err(error) => return Err(error.to_string()),
                 }
             }
-            Err("no store of this collector has epochs: there is nothing but now".into())
+            Err("no store of this collector has epochs: only the present can be shown".into())
         }
     }
 }

@@ -94,7 +94,7 @@ pub enum JoinError {
     #[error(transparent)]
     Over(#[from] Over),
     /// No answer through the ring.
-    #[error("nothing came back through the ring in {} ms", SERVED.as_millis())]
+    #[error("no answer through the ring within {} ms", SERVED.as_millis())]
     Silent,
     #[error("{0}")]
     System(#[from] io::Error),

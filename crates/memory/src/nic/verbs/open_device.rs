@@ -403,14 +403,14 @@ impl OpenDevice {
         let device = &self.device.name;
         if len > self.limits.region_len {
             return Err(VerbsError::Unusable(format!(
-                "the RDMA device `{device}` takes regions of at most {} bytes (max_mr_size), not {len}; make the store smaller",
+                "the RDMA device `{device}` supports regions of at most {} bytes (max_mr_size), not {len}; make the store smaller",
                 self.limits.region_len
             ))
             .into());
         }
         if access.remote_atomic && !self.device.atomics {
             return Err(VerbsError::Unusable(format!(
-                "the RDMA device `{device}` executes no atomics (its capability is {}), which stores of kind key-increment need; leave those out, or use another device",
+                "the RDMA device `{device}` does not support atomics (its capability is {}), which stores of kind key-increment need; leave those out, or use another device",
                 self.atomics
             ))
             .into());

@@ -160,7 +160,7 @@ fn key_hints(app: &App) -> String {
         Tab::Waterfall => "? help  q quit  ↑↓ scroll  a all counters  1-8 Tab pages".into(),
         Tab::Sessions => "? help  q quit  ↑↓ scroll  1-8 Tab pages".into(),
         Tab::Memory => match &app.memory.goto {
-            Some(typed) => format!("go to element: {typed}▏   Enter go  Esc not"),
+            Some(typed) => format!("go to element: {typed}▏   Enter go  Esc cancel"),
             None => "? help  q quit  ↑↓ PgUp PgDn scroll  g go to  f follow writes  ←→ store".into(),
         },
         Tab::Lists => "? help  q quit  ←→ list  1-8 Tab pages".into(),
