@@ -469,7 +469,7 @@ async fn of_reporter(config: &Config, switch: &str, command: &Command) -> anyhow
                 args.output.print.print_document(&json, |_| updates_table(used, &updates))
             }
             Some(address) => bail!(
-                "[switch.{switch}] is a reporter: give --against without {address}, because a running translator holds nothing of it"
+                "[switch.{switch}] is a reporter: give --against without {address}, because a running translator holds none of its entries"
             ),
         },
         Command::Status(args) => {

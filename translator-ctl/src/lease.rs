@@ -192,7 +192,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
         match self.target.apply_newest_view().await {
             Err(refusal) if self.is_fatal(&refusal) => Err(LeaseFailure::from(refusal).into_error()),
             Err(refusal) => {
-                warn!(error = %refusal, "the placement waits for the next session");
+                warn!(error = %refusal, "cannot apply the placement: waiting for the next session");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -224,7 +224,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                     *was_open = true;
                     let ready = self.start.programmed(collector) | self.is_now_placed().await;
-                    let nowhere = "the cluster has placed nothing at its collectors yet";
+                    let nowhere = "the cluster has not placed anything on its collectors yet";
                     let waits_for =
                         (!self.start.is_placed()).then_some((session.collector_address(), nowhere));
                     self.report_status(ready, waits_for)?;
@@ -246,7 +246,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         );
                         continue;
                     }
-                    warn!(collector = session.collector_address(), error = %failure, "opening the session again");
+                    warn!(collector = session.collector_address(), error = %failure, "reopening the session");
                     fresh = match &failure {
                         LeaseFailure::Session(error) => matches!(error, SessionError::Silent),
                         LeaseFailure::Refusal(refusal) => refusal.is_restart(),
@@ -268,7 +268,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                     }
                     // Only now: whoever learns of the failure may count on dead queue pairs being gone.
                     let (address, wait) = (session.collector_address(), backoff.as_millis());
-                    warn!(collector = address, error = %why, "trying again in {wait} ms");
+                    warn!(collector = address, error = %why, "retrying in {wait} ms");
                     self.report_status(ready, Some((address, &why)))?;
                 }
             }
@@ -421,7 +421,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
             match renewed {
                 Ok(newest) => {
                     if std::mem::take(&mut away) {
-                        info!(collector = session.collector_address(), "the collector answers again");
+                        info!(collector = session.collector_address(), "the collector is answering again");
                     }
                     if let Err(refusal) = self.target.join_ring(collector, session.ring_offer()).await {
                         return Err(LeaseFailure::from(refusal).into_error());
@@ -430,7 +430,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
                         Ok(is_whole) => is_whole,
                         Err(refusal) if refusal.is_restart() => return Ok(Some(refusal.into())),
                         Err(refusal) if refusal.is_retryable() => {
-                            warn!(collector = session.collector_address(), error = %refusal, "trying again with the next renewal");
+                            warn!(collector = session.collector_address(), error = %refusal, "retrying at the next renewal");
                             false
                         }
                         Err(refusal) if self.is_fatal(&refusal) => {
@@ -504,7 +504,7 @@ impl<T: Target, R: Fn(LeaseEvent<'_>) -> anyhow::Result<()>> Leases<'_, T, R> {
 fn warn_without_stores(session: &LeasedSession, error: &dyn fmt::Display) {
     warn!(
         collector = session.collector_address(), %error,
-        "the collector has more stores, but not for this session, which continues without them"
+        "cannot use the collector's additional stores: the session continues without them"
     );
 }
 
@@ -524,7 +524,7 @@ fn is_through(
         *ahead_since = None;
         warn!(
             stores = former_regions,
-            "operations to a replaced region are not acknowledged: they are resent to the new region, on another queue pair"
+            "operations to a replaced region were not acknowledged: resending them to the new region, on another queue pair"
         );
     }
     too_long

@@ -150,7 +150,7 @@ pub(crate) fn tables_json(used: &Used, tables: &Tables) -> Value {
 /// Rows as a table; a sentence if there are none.
 pub(crate) fn tables_table(used: &Used, tables: &Tables) -> String {
     if tables.is_empty() {
-        return "the switch holds no entry of a reporter".into();
+        return "the switch holds no reporter entries".into();
     }
     let mut shown = TextTable::new(&["table", "key", "holds"], &[]);
     for (item, holds) in tables.iter() {

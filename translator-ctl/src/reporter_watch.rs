@@ -32,7 +32,7 @@ pub async fn watch_reporter(mut reporter: ReporterSwitch, switch: &str) -> anyho
             }
             Err(error) if error.error.is_retryable() => {
                 if !is_away {
-                    warn!(switch, %error, "cannot program the switch; trying again");
+                    warn!(switch, %error, "cannot program the switch; retrying");
                 }
                 is_away = true;
             }

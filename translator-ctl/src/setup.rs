@@ -110,7 +110,7 @@ pub async fn flush_switch(config: &Config, switch: &str) {
     if !target.looks_after_itself()
         && let Err(error) = target.flush_all().await
     {
-        warn!(%error, "cannot make the switch send what it holds before its session ends");
+        warn!(%error, "cannot flush the switch before its session ends");
     }
 }
 

@@ -164,8 +164,8 @@ impl InProcess {
         if unsent > self.without_source {
             warn!(
                 frames = unsent - self.without_source,
-                "frames were not sent: another program has the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
-                 `ss -uanp` names it); it is tried again every second"
+                "frames not sent: another program is using the UDP port of a queue pair (0xc000 + the low 14 bits of its number; \
+                 `ss -uanp` names it); retrying every second"
             );
             self.without_source = unsent;
         }

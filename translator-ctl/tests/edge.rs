@@ -143,7 +143,7 @@ fn a_silent_collector_is_logged_and_tried_again() {
     let args = ["--control", "127.0.0.1:0", "--collector", &address];
     let translator = Running::start(&files.config(), "127.0.0.43", &args);
     for _ in 0..2 {
-        let line = translator.says("trying again in", Duration::from_secs(60));
+        let line = translator.says("retrying in", Duration::from_secs(60));
         assert!(line.contains(&address), "{line}");
     }
 }

@@ -284,7 +284,7 @@ fn stores_that_a_collector_gets_are_asked_for_without_a_restart() {
         state.refuse = Some("another session has the lists".into());
     }
     translator.logs("continues without them");
-    assert!(translator.logs_within("opening the session again", Duration::from_secs(3)).is_none());
+    assert!(translator.logs_within("reopening the session", Duration::from_secs(3)).is_none());
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn emit_header(layout: &Layout, values: &[(&str, u64)], out: &mut Vec<u8>) {
     let (mut bits, mut len) = (0_u64, 0);
     for (name, width) in layout {
         let value = values.iter().find(|(of, _)| of == name).map_or(0, |(_, value)| *value);
-        debug_assert!(value >> width == 0, "{value} is no {name} of {width} bits");
+        debug_assert!(value >> width == 0, "{value} is not a {name} of {width} bits");
         bits = bits << width | value & ((1 << width) - 1);
         len += width;
         while len >= 8 {

@@ -251,7 +251,7 @@ impl P4Switch {
             return;
         }
         if let Err(error) = self.runtime.run_commands(&leaving, rows).await {
-            warn!(%error, "what lists hold for the collector that they leave stays in the switch");
+            warn!(%error, "cannot flush lists that leave a collector: what they hold stays in the switch");
         }
     }
 

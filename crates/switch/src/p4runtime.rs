@@ -158,7 +158,7 @@ impl P4Runtime {
             self.client.stream_channel(request).await.map_err(|status| self.status_error(&status))?;
         let mut answers = answers.into_inner();
         let first = tokio::time::timeout(CALL, answers.message()).await;
-        let first = first.map_err(|_| self.switch_failure("it does not answer to arbitration"))?;
+        let first = first.map_err(|_| self.switch_failure("it does not answer the arbitration request"))?;
         let first = first.map_err(|status| self.status_error(&status))?.and_then(|message| message.update);
         match first {
             Some(stream_message_response::Update::Arbitration(update))
@@ -166,20 +166,20 @@ impl P4Runtime {
             Some(stream_message_response::Update::Arbitration(_)) => {
                 return Err(self.switch_failure("another controller programs it, with a higher election id"));
             }
-            _ => return Err(self.switch_failure("it does not answer to arbitration")),
+            _ => return Err(self.switch_failure("it does not answer the arbitration request")),
         }
         tokio::spawn(async move {
             while let Ok(Some(message)) = answers.message().await {
                 match message.update {
                     Some(stream_message_response::Update::Arbitration(update)) => {
                         let is_mine = update.status.as_ref().is_none_or(|status| status.code == 0);
-                        info!(primary = is_mine, "the switch says who programs it");
+                        info!(primary = is_mine, "the switch announced which controller programs it");
                     }
                     Some(stream_message_response::Update::Packet(packet)) => {
                         debug!(bytes = packet.payload.len(), "the switch sent a packet");
                     }
                     Some(stream_message_response::Update::Error(error)) => {
-                        warn!(error = error.message, "the switch could not use a message");
+                        warn!(error = error.message, "the switch rejected a message");
                     }
                     Some(stream_message_response::Update::Digest(_)) | None => {}
                 }

@@ -207,7 +207,7 @@ pub fn cannot_write(profile: Profile, kind: &StoreKind) -> Option<String> {
             .collect();
         let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
         format!(
-            "{what}, which the profile \"{}\" of the program for Tofino does not make; that is made by: {others}",
+            "{what}, which the profile \"{}\" of the program for Tofino does not support; profiles that do: {others}",
             profile.name(),
         )
     })

@@ -57,9 +57,9 @@ impl ClusterFollower {
         match all.try_for_each(|sessions| sessions.apply_view(view, &next, &collectors)) {
             Ok(()) => {
                 let (version, collectors) = (view.placement.version, collectors.count());
-                info!(version, collectors, "another view of the cluster");
+                info!(version, collectors, "new view of the cluster");
             }
-            Err(error) => error!(%error, "the cluster's newest view cannot be used: the last one stays"),
+            Err(error) => error!(%error, "cannot use the cluster's newest view: keeping the last one"),
         }
         self.roster = next;
         collectors
@@ -73,7 +73,7 @@ impl ClusterFollower {
             let config = TranslatorConfig { collector: alone, ..self.config.clone() };
             let session = LeasedSession::new(&config, 0, config.frame_endpoint());
             if let Err(error) = &session {
-                error!(collector = id, %error, "reports for what this collector of the cluster has are dropped");
+                error!(collector = id, %error, "cannot use this collector: dropping reports for its stores");
             }
             session.is_ok()
         });

@@ -36,7 +36,7 @@ impl Roster {
         if !left_out.is_empty() {
             error!(
                 collectors = left_out.join(", "),
-                "this translator serves {most} collectors at most: reports for what these have are dropped"
+                "this translator serves at most {most} collectors: dropping reports for the stores of these"
             );
         }
         (Roster(next), Collectors::from_index_map(addresses))

@@ -58,13 +58,14 @@ impl FromStr for IntListener {
                 "mark" => {
                     settings.mark = parse_mark(value).ok_or_else(|| {
                         fail(format!(
-                            "mark={value} is none of guess, always, never, dscp:VALUE, dscp:VALUE/MASK, port:PORT, probe:HEX"
+                            "mark={value} is not one of guess, always, never, dscp:VALUE, dscp:VALUE/MASK, port:PORT, probe:HEX"
                         ))
                     })?;
                 }
                 "source-only-words" => {
-                    settings.source_only_words =
-                        value.parse().map_err(|_| fail(format!("{value:?} is not a number of 0 to 255")))?;
+                    settings.source_only_words = value
+                        .parse()
+                        .map_err(|_| fail(format!("{value:?} is not a number from 0 to 255")))?;
                 }
                 "events" => {
                     drops_unchanged = match value {
@@ -351,7 +352,7 @@ mod tests {
             ("xdp:eth1?colour=red", "colour"),
             ("0.0.0.0:1", "udp://"),
             ("udp://host:1", "IP address"),
-            ("udp://0.0.0.0:1?dialect=cisco", "no dialect"),
+            ("udp://0.0.0.0:1?dialect=cisco", "is not a dialect"),
             ("udp://0.0.0.0:1?mark=dscp:64", "mark=dscp:64"),
             ("udp://0.0.0.0:1?colour=red", "colour"),
             ("udp://0.0.0.0:1?dialect", "no value"),

@@ -356,7 +356,7 @@ impl TranslatorConfig {
                 && wire.kind != SocketKind::Packet
             {
                 let must = format!(
-                    "another interface than that of `link`: two of AF_XDP cannot share one; let frames go by packet:{}",
+                    "an interface other than that of `link`: two AF_XDP sockets cannot share one; send frames by packet:{}",
                     wire.interface
                 );
                 return fail(&must);

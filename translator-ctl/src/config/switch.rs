@@ -349,7 +349,7 @@ impl Config {
                     }
                     if !p4.collector_macs.is_empty() {
                         let must =
-                            "left out: collectors of a cluster say the Ethernet addresses of their NICs";
+                            "left out: collectors of a cluster announce the Ethernet addresses of their NICs";
                         return fail("collector_macs", "given".into(), must);
                     }
                 }

@@ -527,7 +527,7 @@ impl DeviceLink {
         completions.drain(..).for_each(|completion| self.take_completion(&completion));
         self.completions = completions;
         if let Err(error) = polled {
-            warn!(device = self.name, %error, "the RDMA device cannot be used any more");
+            warn!(device = self.name, %error, "the RDMA device is no longer usable");
             self.lose_device();
         }
         count
@@ -586,7 +586,7 @@ impl DeviceLink {
             Some(entry) => (entry.collector, entry.purpose.name()),
             None => (place / Purpose::ALL.len() as u8, ""),
         };
-        warn!(device = *name, collector, purpose, reason = %why, "a queue pair has failed: it will be connected again");
+        warn!(device = *name, collector, purpose, reason = %why, "a queue pair failed: reconnecting it");
         device_counters.queue_pair_errors += 1;
         pair.begin_connection(PairState::Broken, unsent);
         if pair.transport == Transport::Rc {
@@ -636,7 +636,10 @@ impl DeviceLink {
                     info!(device = self.name, collector = entry.collector, "the queue pair works again")
                 }
                 Err(error) => {
-                    warn!(device = self.name, collector = entry.collector, %error, "a queue pair does not work")
+                    warn!(
+                        device = self.name, collector = entry.collector, %error,
+                        "cannot reconnect a queue pair"
+                    )
                 }
             }
         }

@@ -215,7 +215,7 @@ impl FlowListeners {
             handover.into_iter().for_each(ExportHandover::send);
         }
         for sender in self.decoder.take_new_senders() {
-            info!(%sender, "taking flow exports of a new sender");
+            info!(%sender, "receiving flow exports from a new sender");
         }
         // What came before a change is read as before, including what others have handed over. After that,
         // exporters that moved have their places at other workers.

@@ -159,7 +159,7 @@ impl IntSide {
             (&self.stores.postcards, ids.postcards, "postcarding"),
         ];
         for (store, _, must) in wanted.iter().filter(|(_, id, _)| id.is_none() && self.place.0 == 0) {
-            warn!(%store, must, "no such store: the INT rules write nothing for it");
+            warn!(%store, must, "no such store: INT results for it are dropped");
         }
         self.telemetry.set_stores(ids);
         self.ids = Some(ids);
@@ -189,7 +189,7 @@ impl IntSide {
         // A worker without a list gets no exporters, unless there is no list at all.
         if worker == 0 && !owners.is_empty() && owners != self.exporters_at {
             if let Err(error) = self.flows.steer_to_workers(&owners) {
-                warn!(%error, "records of some exporters are dropped: they come to workers without a list");
+                warn!(%error, "dropping the records of some exporters: they reach workers without a list");
             }
             self.exporters_at = owners;
         }

@@ -170,7 +170,7 @@ fn same_replicas(granted: &[&Store], wanted: &TargetProgramSettings) -> Result<(
                 format!("{} at {address}", store.buckets.copy_count())
             };
             return Err(BuildError(format!(
-                "store `{}` is to have each key at one number of collectors, but that is {} and {}: give it the same \
+                "store `{}` must have each key at the same number of collectors, but has {} and {}: give it the same \
                  `spread_copies` or `replicas` at both",
                 b.spec.name,
                 of(a),

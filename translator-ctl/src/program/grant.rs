@@ -102,7 +102,9 @@ impl Grant {
 
 fn parse_endpoint(e: &control::Endpoint, source: &FrameSource) -> Result<Endpoint, GrantError> {
     let endpoint = Endpoint::try_from(e)
-        .map_err(|error| GrantError(format!("the collector's session says of the collector: {error}")))?
+        .map_err(|error| {
+            GrantError(format!("the collector's session has an invalid endpoint of the collector: {error}"))
+        })?
         .with_usual_port();
     if endpoint.ip.is_ipv4() != source.endpoint.ip.is_ipv4() {
         return Err(GrantError(format!(

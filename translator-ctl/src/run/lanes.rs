@@ -114,7 +114,7 @@ impl Links {
         let count = reports.len();
         let several = count > 1;
         let (crews, view) = build_crew(count);
-        let bells = Bell::open_for_workers(count).context("cannot have the workers wake each other")?;
+        let bells = Bell::open_for_workers(count).context("cannot set up the workers to wake each other")?;
         let (ended, end) = unbounded_channel();
         let life = life_number();
         let mut workers =

@@ -143,7 +143,7 @@ async fn run_until_stopped(
         .map(|port| metrics::serve_metrics(port, target.clone(), health.clone(), session_metrics.clone()));
     let metrics_address = metrics::served_address(served.as_ref());
     let manager = Manager::new(health, options.blank);
-    info!(listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "taking reports");
+    info!(listen, control = %control_address, source = %endpoint.ip, port = endpoint.port, runs = %runs, frames, "receiving reports");
 
     let ready = |session: bool| {
         let taken = TranslatorAddresses {

@@ -102,9 +102,14 @@ pub(super) async fn prepare_reload(
                 Ok(Err(error @ (SessionError::Refused(_) | SessionError::Security(_)))) => {
                     bail!(error)
                 }
-                Ok(Err(error)) => warn!(collector = address, %error, "it may refuse this"),
+                Ok(Err(error)) => {
+                    warn!(collector = address, %error, "the collector may refuse the new configuration")
+                }
                 Err(_) => {
-                    warn!(collector = address, "it does not answer, so it may refuse this")
+                    warn!(
+                        collector = address,
+                        "the collector does not answer; it may refuse the new configuration"
+                    )
                 }
             }
         }

@@ -285,7 +285,7 @@ fn a_pipe_that_no_command_reaches_is_named_by_its_port() {
     commanded.tofino.with(|state| state.pipes = 4);
     commanded.tofino.set_register("row_head", 9, &[1, 0, 1, 1]);
     let error = block_on(commanded.target.flush_all()).unwrap_err().to_string();
-    assert!(error.contains("it did not do 3 commands"), "{error}");
+    assert!(error.contains("it did not execute 3 commands"), "{error}");
     assert!(error.contains("Are its recirculation ports enabled (68, 452)?"), "{error}");
 }
 
@@ -363,7 +363,7 @@ fn a_switch_that_does_not_take_commands_is_an_error() {
     let mut commanded = CommandedSwitch::start(&bed, Profile::Postcards, &[BATCHES_OF_16], 1, false);
     commanded.tofino.set_register("list_count", 1, &[1]);
     let error = block_on(commanded.target.flush_all()).unwrap_err().to_string();
-    assert!(error.contains("it did not do 1 commands: is `cpu_interface`"), "{error}");
+    assert!(error.contains("it did not execute 1 commands: is `cpu_interface`"), "{error}");
     // It was sent again and again.
     assert_eq!(commanded.sent.take().len(), 5);
     commanded.sent.down.store(true, Relaxed);
@@ -399,7 +399,7 @@ fn without_the_interface_of_its_cpu_port_a_switch_says_what_to_set() {
     tofino.set_register("list_count", 1, &[1]);
     let error = block_on(target.flush_all()).unwrap_err().to_string();
     assert!(
-        error.contains("no command leaves by `cpu_interface`") && error.contains("dta-no-cpu"),
+        error.contains("cannot send commands by `cpu_interface`") && error.contains("dta-no-cpu"),
         "{error}"
     );
 }

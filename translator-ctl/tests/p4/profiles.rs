@@ -105,7 +105,7 @@ fn each_profile_takes_its_own_stores_and_names_those_for_the_others() {
             let error = lacks.unwrap_err().to_string();
             let names: Vec<_> = makers.iter().map(|other| format!("\"{}\"", other.name())).collect();
             let end = format!(
-                "which the profile \"{}\" of the program for Tofino does not make; that is made by: {}; \
+                "which the profile \"{}\" of the program for Tofino does not support; profiles that do: {}; \
                  name the stores that it should write in `stores`",
                 profile.name(),
                 names.join(", ")

@@ -686,7 +686,7 @@ fn commands_of_a_reporter_do_what_they_say_or_refuse() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(shown.contains("watch: drops 1, flows 1, queues 1"), "{shown}");
     let (_, shown, _) = done(&["status", "--switch", "edge1"]);
-    assert!(shown.contains("holds no entry of a reporter"), "{shown}");
+    assert!(shown.contains("holds no reporter entries"), "{shown}");
     let (status, shown, _) = done(&["setup", "--switch", "edge1", "-o", "json"]);
     let updates: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((status, updates[0]["change"].as_str()), (Some(0), Some("insert")), "{shown}");

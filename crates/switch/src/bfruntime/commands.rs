@@ -116,7 +116,7 @@ impl BfRuntime {
             _ => format!(" Are its recirculation ports enabled ({})?", ports.join(", ")),
         };
         Err(self.switch_failure(&format!(
-            "it did not do {} commands: is `cpu_interface` the interface of its CPU port?{enabled}",
+            "it did not execute {} commands: is `cpu_interface` the interface of its CPU port?{enabled}",
             due.len()
         )))
     }
@@ -145,7 +145,9 @@ impl BfRuntime {
                 "{sent} of {} commands left by `cpu_interface`: is the interface up?",
                 frames.len()
             ))),
-            Err(error) => Err(self.switch_failure(&format!("no command leaves by `cpu_interface`: {error}"))),
+            Err(error) => {
+                Err(self.switch_failure(&format!("cannot send commands by `cpu_interface`: {error}")))
+            }
         }
     }
 

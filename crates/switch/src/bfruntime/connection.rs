@@ -124,7 +124,7 @@ impl BfRuntime {
         request.set_timeout(Duration::from_secs(u64::from(u32::MAX)));
         let mut answers = self.client.stream_channel(request).await?.into_inner();
         let first = tokio::time::timeout(CALL, answers.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("it does not answer to a subscription"))?;
+        let first = first.map_err(|_| Status::deadline_exceeded("it does not answer the subscription"))?;
         match first?.and_then(|message| message.update) {
             Some(stream_message_response::Update::Subscribe(answer)) => match answer.status {
                 Some(status) if status.code != 0 => {
@@ -132,7 +132,7 @@ impl BfRuntime {
                 }
                 _ => {}
             },
-            _ => return Err(Status::unavailable("it does not answer to a subscription")),
+            _ => return Err(Status::unavailable("it does not answer the subscription")),
         }
         let config = ForwardingPipelineConfig {
             p4_name: self.pipeline.name.into(),

@@ -31,7 +31,7 @@ dta_proto::named! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
+#[error("{0:?} is not a dialect: write auto, v0.5, v1.0, v2.0, sdfabric, intcollector, geant or noviflow")]
 pub struct DialectError(String);
 
 impl FromStr for Dialect {
