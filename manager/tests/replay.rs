@@ -231,7 +231,7 @@ fn a_capture_cut_in_the_middle_is_replayed_up_to_the_cut_with_a_warning() {
     let ran = Command::new(MANAGER).args(["replay", path.to_str().unwrap(), "--to", &to]).output().unwrap();
     let warned = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(0), "{warned}");
-    assert!(warned.contains("cut.pcap") && warned.contains("what came before is sent"), "{warned}");
+    assert!(warned.contains("cut.pcap") && warned.contains("sending what comes before the cut"), "{warned}");
     let mut bytes = [0; 100];
     for expected in [&b"first"[..], b"second"] {
         let len = socket.recv(&mut bytes).unwrap();

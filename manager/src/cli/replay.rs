@@ -70,7 +70,10 @@ impl Replay {
             anyhow::bail!("{} holds no readable packet: it is {cut}", self.file.display());
         }
         if let Some(cut) = &load.cut {
-            eprintln!("dta-manager: warning: {} is {cut}; what came before is sent", self.file.display());
+            eprintln!(
+                "dta-manager: warning: {} is {cut}; sending what comes before the cut",
+                self.file.display()
+            );
         }
         if load.packets.is_empty() {
             anyhow::bail!(
@@ -84,7 +87,7 @@ impl Replay {
             && dta_link::netstat::is_nobody_at(to)
         {
             eprintln!(
-                "dta-manager: warning: nothing listens at {to}, so all of it is lost: is a translator running there (dta-translator run)?"
+                "dta-manager: warning: nothing is listening at {to}, so everything is lost: is a translator running there (dta-translator run)?"
             );
         }
         let bar = progress_bar(load.packets.len() as u64 * self.times);

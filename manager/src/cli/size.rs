@@ -183,7 +183,7 @@ impl SizeArgs {
 fn read_figures(path: &Path, parts: &mut CoreRates) -> anyhow::Result<()> {
     let text = dta_files::file::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let figures: Vec<rates::Figure> = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no output of `dta-manager bench -o json`", path.display()))?;
+        .with_context(|| format!("{} is not output of `dta-manager bench -o json`", path.display()))?;
     let names = parts.benchmarks().map(|(name, _)| name).join(" ");
     anyhow::ensure!(parts.take(&figures), "{} lacks one of these benchmarks: {names}", path.display());
     Ok(())
@@ -329,7 +329,7 @@ mod tests {
             ("--entry-len 60", "entry_len is 60"),
             ("--lists 3", "lists is 3"),
             ("--rows 9", "rows is 9"),
-            ("--flows 100G", "store `flows`: no size is enough for 100000000000 keys"),
+            ("--flows 100G", "store `flows`: no size is large enough for 100000000000 keys"),
             ("--reports 10G --retention 30d", "ring is"),
             ("--retention 30d --sketch-epoch 1s --only sketch-merge", "epochs is"),
             ("--flows 1000 --reports 1k --epoch 1s", "at least 2 seconds"),

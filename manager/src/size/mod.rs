@@ -119,7 +119,7 @@ fn large_enough(
     let name = store.name.clone();
     let slots_for = |keys, copies| {
         load::slots_for(keys, traffic.survival, copies)
-            .with_context(|| format!("store `{name}`: no size is enough for {} keys", traffic.flows))
+            .with_context(|| format!("store `{name}`: no size is large enough for {} keys", traffic.flows))
     };
     let frames_per_report = frames_per_report(&store, traffic.reports);
     let most = store.max_redundancy();
@@ -138,7 +138,7 @@ fn large_enough(
             *epochs = (kept.ceil() as u32).saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         }
         kind => {
-            let unknown = || format!("store `{name}`: how large it must be is not known");
+            let unknown = || format!("store `{name}`: the required size is unknown");
             let (slots, redundancy) = kind.slots_mut().with_context(unknown)?;
             let copies = traffic.copies.map_or(1..=most, |n| n..=n);
             (*slots, *redundancy) = slots_for(flows, copies)?;

@@ -136,10 +136,10 @@ impl At {
                         Some((side, _)) => (name, vec![*side]),
                         None => {
                             let known = InterfaceSide::WORDS.map(|(_, word)| word).join(", ");
-                            return Err(fail(format!("{word:?} is not a side of it; there are {known}")));
+                            return Err(fail(format!("{word:?} is not a side; there are {known}")));
                         }
                     },
-                    (_, Some((_, side))) => return Err(fail(format!("{side:?} is not a side of it"))),
+                    (_, Some((_, side))) => return Err(fail(format!("xdp points have no side {side:?}"))),
                     _ => return Err(fail(format!("{kind:?} is not known"))),
                 };
                 // IFNAMSIZ
@@ -261,9 +261,9 @@ mod tests {
             ("iface:", "empty"),
             (
                 "iface:eth0/sideways",
-                "\"sideways\" is not a side of it; there are ingress, egress, queue, driver, receive",
+                "\"sideways\" is not a side; there are ingress, egress, queue, driver, receive",
             ),
-            ("xdp:eth0/queue", "\"queue\" is not a side of it"),
+            ("xdp:eth0/queue", "xdp points have no side \"queue\""),
             ("iface:a-name-that-is-too-long", "1 to 15 bytes"),
             ("tp:nothing", "there is no program for this tracepoint, only for net_dev_queue"),
             ("netns:a/tp:kfree_skb", "must be followed by iface"),

@@ -88,7 +88,7 @@ fn object_that_cannot_be_a_point_is_refused_with_the_reason() {
     let two = program("tp_btf/netif_rx", "a") + &program("tp_btf/netif_rx", "b");
     for (code, why) in [
         (format!("{ring}\n{two}"), "has 2 programs"),
-        (format!("{ring}\n{}", program("tp_btf", "a")), "names no place"),
+        (format!("{ring}\n{}", program("tp_btf", "a")), "does not say where to attach"),
         (format!("{ring}\n{}", program("socket/x", "a")), "cannot be attached here"),
         (format!("{ring}\n{}", program("tp_btf/no_such_event", "a")), "no_such_event"),
         ("SECTION(\"tp_btf/netif_rx\") int a(void *context) { return 0; }".into(), "no map named `ring`"),

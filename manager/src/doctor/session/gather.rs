@@ -239,7 +239,7 @@ impl Counting {
         self.stop.store(true, Ordering::Release);
         match (self.thread, self.refused) {
             (Some(thread), _) => {
-                thread.join().unwrap_or_else(|_| Err("the counting thread ended early".to_owned()))
+                thread.join().unwrap_or_else(|_| Err("the counting thread stopped unexpectedly".to_owned()))
             }
             (None, refused) => Err(refused.unwrap_or_default()),
         }

@@ -41,7 +41,7 @@ fn check_gid_table(e: &Evidence) -> Option<Finding> {
         let interface = host.interface.as_deref().unwrap_or("IFACE");
         Finding::new_problem(
             CHECK,
-            format!("sessions were given the address {}, but {device} has no such GID any more; it has {has}", e.collector),
+            format!("sessions were given the address {}, but {device} no longer has that GID; it has {has}", e.collector),
             format!(
                 "give the address back (ip address add {}/LENGTH dev {interface}), or restart the collector: it takes an existing GID, and translators follow when they renew",
                 e.collector
@@ -53,13 +53,13 @@ fn check_gid_table(e: &Evidence) -> Option<Finding> {
 /// Frames of our translators, or to our queue pairs, to another address.
 fn elsewhere(e: &Evidence) -> Option<Finding> {
     let advice = format!(
-        "the sender has another address than the session gave out ({}): for a switch dta-translator setup; if the collector should be \
+        "the sender does not use the address that the session gave out ({}): for a switch dta-translator setup; if the collector should be \
          at the other address, start it with --roce-address",
         e.collector
     );
     if e.is_soft_nic() {
         let dropped = e.nic_counter_rise(Counter::DroppedDestination.name()).filter(|n| *n > 0)?;
-        let found = format!("{} went to another address than the collector's", e.frames_in_window(dropped));
+        let found = format!("{} went to an address other than the collector's", e.frames_in_window(dropped));
         return Some(Finding::new_problem(CHECK, found, advice));
     }
     let gids = e.host.as_ref()?.device_after.as_ref().map(|device| device.gid_entries()).unwrap_or_default();
@@ -78,7 +78,7 @@ fn elsewhere(e: &Evidence) -> Option<Finding> {
                 flow.destination,
                 match entry {
                     Some(entry) => format!("which is the GID at index {}, not the collector's", entry.index),
-                    None => format!("which is no GID of {}", e.device),
+                    None => format!("which is not a GID of {}", e.device),
                 }
             ));
         }

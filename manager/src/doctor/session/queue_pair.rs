@@ -113,7 +113,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     if e.is_soft_nic() {
         let dropped = e.nic_counter_rise(Counter::DroppedPeer.name()).filter(|n| *n > 0)?;
         let found = format!(
-            "{} came from another address than the session's translator",
+            "{} came from an address other than that of the session's translator",
             e.frames_in_window(dropped)
         );
         return Some(Finding::new_problem("wrong sender", found, advice));
@@ -130,7 +130,7 @@ fn strangers(e: &Evidence) -> Option<Finding> {
     }
     let found = || {
         format!(
-            "frames {} from another sender than the session's translator: {}",
+            "frames {} from a sender other than the session's translator: {}",
             e.in_window(),
             parts.join(", ")
         )

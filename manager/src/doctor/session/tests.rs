@@ -241,7 +241,9 @@ fn frames_to_an_address_that_is_not_the_gids() {
     scene.send(9, TRANSLATOR, Ipv4Addr::new(10, 9, 0, 7), WRITES, false);
     let cause = scene.cause();
     assert_eq!(cause.check, "wrong GID");
-    assert!(cause.found.contains("9 frames in 3 s from 10.9.0.2 went to 10.9.0.7, which is no GID of rxe0"));
+    assert!(
+        cause.found.contains("9 frames in 3 s from 10.9.0.2 went to 10.9.0.7, which is not a GID of rxe0")
+    );
     assert!(cause.advice.unwrap().contains("--roce-address"));
 
     // The device has that address too, but not for these queue pairs.
@@ -274,7 +276,7 @@ fn a_gid_that_the_device_has_no_longer() {
     let cause = scene.cause();
     assert_eq!(cause.check, "wrong GID");
     assert!(
-        cause.found.contains("no such GID any more; it has port 1 index 0: fe80::ff:fe00:1"),
+        cause.found.contains("no longer has that GID; it has port 1 index 0: fe80::ff:fe00:1"),
         "{cause:?}"
     );
     let scene = Scene::rxe();

@@ -87,7 +87,7 @@ fn check_translator(e: &Evidence, session: &str) -> Finding {
     let Some((age, counters)) = e.after.translator(session) else {
         return Finding::new_note(
             CHECK,
-            format!("{session}: its translator has handed in no counters"),
+            format!("{session}: its translator has not reported any counters"),
             "a running one does so when it renews its lease; a switch that was set up does not: look at the switch's own",
         );
     };
@@ -140,7 +140,9 @@ fn check_translator(e: &Evidence, session: &str) -> Finding {
             Some(LinkLoss::UnsentNoSource) => {
                 "the translator's --source is not an address of its host, or another program has the port"
             }
-            _ => "the translator's interface takes frames slower than they come: is it up, and fast enough?",
+            _ => {
+                "the translator's interface sends frames more slowly than they arrive: is it up, and fast enough?"
+            }
         };
         return Finding::problem_or_note(matters, CHECK, found, advice);
     }

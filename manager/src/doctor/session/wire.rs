@@ -58,11 +58,11 @@ pub(super) fn check_wire_frames(e: &Evidence) -> Vec<Finding> {
         findings.push(Finding::new_problem(
             "wrong MAC",
             format!(
-                "{} to {} had another Ethernet address than {interface}'s",
+                "{} to {} had an Ethernet address other than {interface}'s",
                 e.frames_in_window(astray),
                 e.collector
             ),
-            "the sender's neighbour entry is old or made by hand: let it resolve again, or give the switch the collector's MAC (dta-translator setup)",
+            "the sender's neighbour entry is stale or static: let it resolve again, or give the switch the collector's MAC (dta-translator setup)",
         ));
     }
     if frames.malformed > 0 {

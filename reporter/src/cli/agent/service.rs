@@ -62,7 +62,7 @@ impl Agent for AgentService {
         let trace = request.into_inner().trace;
         // The settings may be long, and are logged once parsed.
         let points = trace.as_ref().map(|trace| trace.at.len());
-        tracing::info!(?peer, points, "asked to trace");
+        tracing::info!(?peer, points, "request to trace");
         let result = self.send_command(|answer| Command::Set(trace, answer)).await?;
         result.map(Response::new).map_err(Status::invalid_argument)
     }

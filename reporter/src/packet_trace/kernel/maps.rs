@@ -85,8 +85,8 @@ impl KernelSettings {
         bytes.extend(translator.ip().to_bits().to_ne_bytes());
         bytes.extend(translator.port().to_ne_bytes());
         bytes.extend([0; 2]);
-        let bytes: [u8; SETTINGS] = bytes.try_into().map_err(|_| "the settings have another size")?;
-        let map = ebpf.map_mut("settings").ok_or("the programs have no settings")?;
+        let bytes: [u8; SETTINGS] = bytes.try_into().map_err(|_| "the settings have the wrong size")?;
+        let map = ebpf.map_mut("settings").ok_or("the object has no map `settings`")?;
         let mut map: Array<_, [u8; SETTINGS]> = map.try_into().map_err(|error| error_chain(&error))?;
         map.set(0, bytes, 0).map_err(|error| error_chain(&error))
     }
@@ -162,7 +162,7 @@ impl Slots {
     pub(super) fn write_to_map(&mut self, ebpf: &mut Ebpf) -> Result<(), String> {
         let table = self.build_table()?;
         self.written.resize(SLOTS, [0; SLOT]);
-        let map = ebpf.map_mut("slots").ok_or("the programs have no table of interfaces")?;
+        let map = ebpf.map_mut("slots").ok_or("the object has no map `slots`")?;
         let mut map: Array<_, [u8; SLOT]> = map.try_into().map_err(|error| error_chain(&error))?;
         for (index, (new, old)) in table.iter().zip(&mut self.written).enumerate() {
             if new != old {
@@ -183,7 +183,7 @@ pub struct PointBooks {
 }
 
 pub(super) fn read_books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBooks, String> {
-    let map = ebpf.map("books").ok_or("the programs have no books")?;
+    let map = ebpf.map("books").ok_or("the object has no map `books`")?;
     let map: PerCpuArray<_, [u8; BOOKS]> = map.try_into().map_err(|error| error_chain(&error))?;
     let values = map.get(&u32::from(point), 0).map_err(|error| error_chain(&error))?;
     let cpus: Vec<Books> = values
@@ -212,7 +212,7 @@ pub(super) fn read_books(ebpf: &Ebpf, point: u16, missed: u64) -> Result<PointBo
 
 /// Resets a point's counters.
 pub(super) fn clear_books(ebpf: &mut Ebpf, point: u16) -> Result<(), String> {
-    let map = ebpf.map_mut("books").ok_or("the programs have no books")?;
+    let map = ebpf.map_mut("books").ok_or("the object has no map `books`")?;
     let mut map: PerCpuArray<_, [u8; BOOKS]> = map.try_into().map_err(|error| error_chain(&error))?;
     let cpus = map.get(&u32::from(point), 0).map_err(|error| error_chain(&error))?.len();
     let none = PerCpuValues::try_from(vec![[0; BOOKS]; cpus]).map_err(|error| error_chain(&error))?;
@@ -224,7 +224,7 @@ fn read_numbers<const BYTES: usize, const N: usize>(bytes: &[u8; BYTES]) -> [u64
 }
 
 pub(super) fn read_flows(ebpf: &Ebpf) -> Result<Vec<(FlowAt, FlowCount)>, String> {
-    let map = ebpf.map("flows").ok_or("the programs have no flows")?;
+    let map = ebpf.map("flows").ok_or("the object has no map `flows`")?;
     let map: PerCpuHashMap<_, [u8; FLOW_AT], [u8; FLOW_COUNT]> =
         map.try_into().map_err(|error| error_chain(&error))?;
     map.iter()
@@ -248,7 +248,7 @@ pub(super) fn read_flows(ebpf: &Ebpf) -> Result<Vec<(FlowAt, FlowCount)>, String
 }
 
 pub(super) fn forget_flow(ebpf: &mut Ebpf, at: &FlowAt) -> Result<(), String> {
-    let map = ebpf.map_mut("flows").ok_or("the programs have no flows")?;
+    let map = ebpf.map_mut("flows").ok_or("the object has no map `flows`")?;
     let mut map: PerCpuHashMap<_, [u8; FLOW_AT], [u8; FLOW_COUNT]> =
         map.try_into().map_err(|error| error_chain(&error))?;
     map.remove(&flow_key(at)).map_err(|error| error_chain(&error))

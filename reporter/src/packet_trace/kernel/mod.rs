@@ -174,9 +174,10 @@ impl Tracer {
             .map_max_entries("ring", options.ring)
             .load(object)
             .map_err(|error| Error::Load(error_chain(&error)))?;
-        let ring = ebpf.take_map("ring").ok_or_else(|| Error::Load("it has no ring".into()))?;
+        let ring = ebpf.take_map("ring").ok_or_else(|| Error::Load("the object has no map `ring`".into()))?;
         let ring = RingBuf::try_from(ring).map_err(|error| Error::Load(error_chain(&error)))?;
-        let own = Namespace::open(None).map_err(system_error("cannot open the own network namespace"))?;
+        let own =
+            Namespace::open(None).map_err(system_error("cannot open this process's network namespace"))?;
         attach::clear_stale(&own);
         for name in Namespace::list_names() {
             if let Ok(other) = Namespace::open(Some(&name)) {

@@ -98,7 +98,9 @@ fn attach_section(program: &mut Program, section: &str, types: &Btf) -> Result<A
     };
     let place = section.split_once('/').map_or("", |(_, place)| place);
     match program {
-        _ if place.is_empty() => Err(format!("its section {section:?} names no place; these do: {PLACES}")),
+        _ if place.is_empty() => {
+            Err(format!("its section {section:?} does not say where to attach; these do: {PLACES}"))
+        }
         Program::BtfTracePoint(program) => {
             let program: &mut BtfTracePoint = program;
             program.load(place, types).map_err(|error| refused(&error))?;
