@@ -401,7 +401,7 @@ pub fn lost_on_rc(statistics: &TestbedStatistics, writes: Transport) -> Vec<Stri
         let name = primitive.canonical_name();
         let operations = node.get_with_parts(&translator::OF_LOST_OPERATIONS, &[name]);
         (operations > 0)
-            .then(|| format!("RC loses nothing, and {operations} operations of {name} are lost on it"))
+            .then(|| format!("RC should lose nothing, but {operations} operations of {name} were lost"))
     };
     let reliable = |primitive: &&Primitive| primitive.queue_pair_purpose().transport(writes) == Transport::Rc;
     Primitive::ALL.iter().filter(reliable).filter_map(lost).collect()

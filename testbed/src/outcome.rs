@@ -153,19 +153,19 @@ impl ChaosOutcome {
     pub fn failure_messages(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if !self.session_resumed {
-            failures.push(format!("the {}, and the session did not continue", self.done));
+            failures.push(format!("the {}, but the session did not continue", self.done));
         }
         if let Some(missing) = self.missing_sequences
             && missing != self.frames_lost
         {
             failures.push(format!(
-                "the {}, which cost {} reports, and by its reporters' sequences {missing} are missing",
+                "the {}, which cost {} reports, but by the reporters' sequences {missing} are missing",
                 self.done, self.frames_lost
             ));
         }
         if self.answers_after != self.answers_before {
             failures.push(format!(
-                "the {}, and of {} earlier answers {} are left",
+                "the {}, and of {} earlier answers {} remain",
                 self.done, self.answers_before, self.answers_after
             ));
         }

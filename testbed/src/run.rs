@@ -408,7 +408,7 @@ fn disturbance_point(total: u64, columns: Option<u64>, options: &TestbedOptions)
     if of_packets < least {
         anyhow::bail!(
             "this run makes about {of_packets} reports of packets; with --chaos and {meanwhile} reports while something is away, \
-             it has to make {least} at least"
+             it has to make at least {least}"
         );
     }
     Ok((of_packets - meanwhile) / 2)

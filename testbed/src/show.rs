@@ -37,7 +37,7 @@ pub fn render_report(outcome: &TestbedOutcome) -> String {
         let undamaged: Vec<_> =
             run.faults.split(',').filter(|fault| !fault.starts_with("corrupt=")).collect();
         if run.report_faults != run.faults && run.report_faults == undamaged.join(",") {
-            let _ = writeln!(text, "of these no corruption of reports and NACKs: that needs CAP_NET_RAW");
+            let _ = writeln!(text, "but no corruption of reports and NACKs: that needs CAP_NET_RAW");
         } else if run.report_faults != run.faults {
             let _ = writeln!(text, "but on reports and NACKs: {}", run.report_faults);
         }

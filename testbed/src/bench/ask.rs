@@ -73,7 +73,7 @@ pub(super) fn in_cluster(scale: &Scale) -> anyhow::Result<Rates> {
         .iter()
         .any(|answer| answer.as_ref().map_or(0, |placement| placement.cluster) < placed.version)
     {
-        ensure!(begin.elapsed() < PATIENCE, "a collector does not hear of the placement");
+        ensure!(begin.elapsed() < PATIENCE, "a collector does not receive the placement");
         std::thread::sleep(Duration::from_millis(100));
     }
     measure_query_rates(scale, &runtime, [first, second], placed.buckets_of_copy(0, "a"))

@@ -66,7 +66,7 @@ impl Disturbance {
                     }
                     Chaos::RemoveDevice | Chaos::RemoveSender => {
                         bail!(
-                            "no device is removed behind a switch: leave out --chaos remove-device and remove-sender"
+                            "a device behind a switch cannot be removed: leave out --chaos remove-device and remove-sender"
                         )
                     }
                 }

@@ -97,8 +97,8 @@ impl RemoteReporter {
             let before: u64 = self.read_counters().await?.counts_named("received").iter().sum();
             ensure!(
                 before == 0,
-                "{}: the reporter's switch counted {before} packets before this run: start it anew, and see that nothing \
-                 else sends at its ports",
+                "{}: the reporter's switch counted {before} packets before this run: restart it, and make sure that nothing \
+                 else sends to its ports",
                 self.machine.settings.name
             );
         }
@@ -137,7 +137,7 @@ impl OnMachines {
             daemons.translator_statistics().await?.stage_total(Stage::Translator).get(&counter::RECEIVED);
         ensure!(
             before == 0,
-            "the translator's switch counted {before} reports before this run: start it anew, or have it started by \
+            "the translator's switch counted {before} reports before this run: restart it, or have it started by \
              `simple_switch`"
         );
         Ok(OnMachines {

@@ -75,7 +75,7 @@ impl OneMachine {
         }
         let text = translator_file(folder, links, &addresses, ground.control[1])?;
         let config = parse_switch_config(folder, &text)?;
-        let translator = p4_switch(&config, TRANSLATOR)?.context("the translator is no P4 switch")?;
+        let translator = p4_switch(&config, TRANSLATOR)?.context("the translator is not a P4 switch")?;
         std::fs::write(folder.join(CONFIG), text)?;
         let client = |address: &String| RemoteCollector::connect_lazy(&ClientOptions::without_tls(address));
         let collectors = addresses.iter().map(client).collect::<Result<Vec<_>, _>>()?;
@@ -159,7 +159,10 @@ impl OneMachine {
             if renewed && sessions.iter().all(|session| !session.queue_pairs.is_empty()) {
                 return Ok(());
             }
-            ensure!(start.elapsed() < PATIENCE, "not all sessions go on after {PATIENCE:?}: {sessions:?}");
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "not all sessions have resumed after {PATIENCE:?}: {sessions:?}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

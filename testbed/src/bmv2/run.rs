@@ -279,7 +279,7 @@ impl Bed {
             }
             if Instant::now() > until {
                 bail!(
-                    "after {} packets, {wanted:?} packets, reports and frames were expected, and {came:?} came",
+                    "after {} packets, {wanted:?} packets, reports and frames were expected, but {came:?} arrived",
                     self.sent
                 );
             }
@@ -305,7 +305,7 @@ impl Bed {
             if handled >= self.sent {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "of {} packets the reporters handled {handled}", self.sent);
+            ensure!(Instant::now() < until, "of {} packets the reporters handled only {handled}", self.sent);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -326,10 +326,10 @@ impl Bed {
         }
         let reports: u64 = reporters.iter().map(|counts| sum(counts, "sent")).sum();
         let [_, came, came_to_collectors] = self.place.arrival_counts().await?;
-        outcome.expect_equal("reports that came to the translator", self.expected_reports(), came);
+        outcome.expect_equal("reports that reached the translator", self.expected_reports(), came);
         let probes = self.place.probe_count().await?;
         outcome.expect_equal(
-            "frames that came to the collectors",
+            "frames that reached the collectors",
             self.expected_frames() + probes,
             came_to_collectors,
         );
@@ -471,12 +471,9 @@ impl Bed {
         while let Some(message) = stream.next_message().await? {
             missing += message.missing_batches;
             let trouble = message.overwritten_batches + message.damaged_batches;
-            ensure!(
-                trouble == 0 && missing <= self.left_out,
-                "list {list} has batches that are missing: {message:?}"
-            );
+            ensure!(trouble == 0 && missing <= self.left_out, "list {list} is missing batches: {message:?}");
             for entry in message.entries {
-                let bytes: [u8; 16] = entry.try_into().ok().context("an entry of a list is no key")?;
+                let bytes: [u8; 16] = entry.try_into().ok().context("an entry of a list is not a key")?;
                 *found.entry(Key(bytes)).or_default() += 1;
             }
         }
@@ -525,12 +522,12 @@ impl Bed {
                 match new(key) {
                     0 => outcome
                         .missed
-                        .push(format!("round {round}: {key} is watched and active, and was not reported")),
+                        .push(format!("round {round}: {key} is watched and active, but was not reported")),
                     _ => outcome.reported += 1,
                 }
             }
             for key in now.keys().filter(|key| new(key) > 0 && !truth.listed[0].contains_key(*key)) {
-                outcome.missed.push(format!("round {round}: {key} is not watched, and was reported"));
+                outcome.missed.push(format!("round {round}: {key} is not watched, but was reported"));
             }
             packets += truth.reported_packets().0;
             reports += now.keys().map(new).sum::<u64>();

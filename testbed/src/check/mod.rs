@@ -152,7 +152,7 @@ impl StoreAnswers {
         let values = count_changed(&self.values, &later.values);
         let paths = count_changed(&self.paths, &later.paths);
         (values + paths > 0)
-            .then(|| format!("{values} values and {paths} paths have other answers since epochs {were}"))
+            .then(|| format!("{values} values and {paths} paths have different answers since epochs {were}"))
     }
 }
 

@@ -190,7 +190,7 @@ impl Episode {
             }
             EpisodeKind::DeniedTraffic => format!("{leaf} discards 100 packets a second that {source} sends"),
             EpisodeKind::DeadExporter => format!("the exporter of {leaf} sends no flow records"),
-            EpisodeKind::UnusualLoad => format!("{victim} gets 240 Mbit/s more than is usual"),
+            EpisodeKind::UnusualLoad => format!("{victim} gets 240 Mbit/s more than usual"),
             EpisodeKind::FullInterface => {
                 format!("{leaf} discards 100 packets a second where they would leave to {spine}")
             }

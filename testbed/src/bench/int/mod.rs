@@ -192,7 +192,9 @@ impl Reports {
         // One of each flow: earlier values of a flow are no longer in memory.
         let count = last.len().min(self.flows);
         for index in last.len() - count..last.len() {
-            let Some(datagram) = last.udp_datagram(index) else { anyhow::bail!("a report is no datagram") };
+            let Some(datagram) = last.udp_datagram(index) else {
+                anyhow::bail!("a report is not a datagram")
+            };
             for report in parse_reports(datagram.payload(), settings)? {
                 let report = report?;
                 let flow = report.packet.map(|packet| *packet.inner_flow())?;

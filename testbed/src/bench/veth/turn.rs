@@ -56,7 +56,7 @@ impl Turn<'_> {
     pub(super) fn new(pair: &VethPair, frames: u64) -> anyhow::Result<Turn<'_>> {
         ensure!(
             frames.is_power_of_two() && frames >= BURST,
-            "{frames} frames are no power of two from {BURST}"
+            "{frames} frames are not a power of two, {BURST} or more"
         );
         Ok(Turn { pair, frames })
     }
