@@ -259,7 +259,7 @@ impl DropReasonTable {
 /// The text does not name a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none; sFlow's reasons need no table"
+    "{0:?} is not a table of drop reasons: write fabric-tna-1.1, fabric-tna-1.0, switch.p4 or none; sFlow's reasons need no table"
 )]
 pub struct TableError(String);
 

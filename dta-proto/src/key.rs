@@ -156,7 +156,7 @@ impl fmt::Display for Key {
 /// An address with or without a port. IPv6 with a port stands in brackets.
 fn parse_end(text: &str) -> Result<(IpAddr, u16), &'static str> {
     const ADDRESS: &str = "an address cannot be read";
-    const PORT: &str = "a port is not a number of 0 to 65535";
+    const PORT: &str = "a port is not a number from 0 to 65535";
     if let Ok(address) = text.parse() {
         return Ok((address, 0));
     }
@@ -166,7 +166,7 @@ fn parse_end(text: &str) -> Result<(IpAddr, u16), &'static str> {
         let port = match port.strip_prefix(':') {
             Some(port) => parse_digits(port).ok_or(PORT)?,
             None if port.is_empty() => 0,
-            None => return Err("a colon and a port belong behind the bracket"),
+            None => return Err("a colon and a port belong after the bracket"),
         };
         return Ok((address.into(), port));
     }
@@ -193,11 +193,13 @@ fn parse_flow(text: &str) -> Result<Flow, &'static str> {
     let proto = proto.trim();
     let proto = match PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(proto)) {
         Some((_, n)) => *n,
-        None => parse_digits(proto).ok_or("the protocol is neither a known name nor a number of 0 to 255")?,
+        None => {
+            parse_digits(proto).ok_or("the protocol is neither a known name nor a number from 0 to 255")?
+        }
     };
     // `2001:db8::1:80` is an address by itself, though whoever writes it means a port.
     if has_ports(proto) && src.is_ipv6() && ends.iter().any(|end| !end.starts_with('[')) {
-        return Err("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80");
+        return Err("write an IPv6 address in brackets, with its port after them: [2001:db8::1]:80");
     }
     Ok(Flow { src, dst, sport, dport, proto })
 }
@@ -305,8 +307,8 @@ mod tests {
             ("[::1:5->[::2]:5/udp", "bracket"),
             ("[::1]5->[::2]:5/udp", "colon"),
             ("[::1]:5->10.0.0.2:5/udp", "one address is IPv4"),
-            ("2001:db8::1:80->[2001:db8::2]:443/tcp", "stands in brackets"),
-            ("[2001:db8::1]:80->2001:db8::2:443/tcp", "stands in brackets"),
+            ("2001:db8::1:80->[2001:db8::2]:443/tcp", "in brackets, with its port"),
+            ("[2001:db8::1]:80->2001:db8::2:443/tcp", "in brackets, with its port"),
         ] {
             let error = text.parse::<Key>().unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");

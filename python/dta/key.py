@@ -159,7 +159,7 @@ def _address(text: str, version: Optional[int] = None) -> Address:
 
 def _parse_end(text: str) -> tuple[Address, int]:
     """An address with or without a port. IPv6 with a port is in brackets."""
-    port_is = "a port is not a number of 0 to 65535"
+    port_is = "a port is not a number from 0 to 65535"
     try:
         return _address(text), 0
     except _Bad:
@@ -172,7 +172,7 @@ def _parse_end(text: str) -> tuple[Address, int]:
         if not port:
             return address, 0
         if not port.startswith(":"):
-            raise _Bad("a colon and a port belong behind the bracket")
+            raise _Bad("a colon and a port belong after the bracket")
         return address, _number(port[1:], 65535, port_is)
     host, colon, port = text.partition(":")
     if not colon:
@@ -191,12 +191,12 @@ def _parse_flow(text: str) -> tuple[Address, Address, int, int, int]:
     if src.version != dst.version:
         raise _Bad("one address is IPv4, the other IPv6")
     proto_text = proto_text.strip()
-    unknown = "the protocol is neither a known name nor a number of 0 to 255"
+    unknown = "the protocol is neither a known name nor a number from 0 to 255"
     known = _PROTOCOLS.get(proto_text.lower())
     proto = known if known is not None else _number(proto_text, 255, unknown)
     # `2001:db8::1:80` is a valid address, too, although whoever writes it means a port.
     if proto in _WITH_PORTS and src.version == 6 and not all(end.strip().startswith("[") for end in (src_text, dst_text)):
-        raise _Bad("an IPv6 address stands in brackets, with its port behind them: [2001:db8::1]:80")
+        raise _Bad("write an IPv6 address in brackets, with its port after them: [2001:db8::1]:80")
     return src, dst, sport, dport, proto
 
 

@@ -66,11 +66,14 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![insert(&with(store(KW), "/length", 16))], "holds its whole store"),
         (vec![insert(&with(store(KW), "/length", (1u64 << 20) + 1))], "a power of two"),
         (vec![insert(&with(store(KW), "/queue_pair", "atomic"))], "the queue pair for writes"),
-        (vec![insert(&with(entry("queue-pair", "purpose", "write"), "/remote_qpn", 1 << 24))], "24 bits"),
+        (
+            vec![insert(&with(entry("queue-pair", "purpose", "write"), "/remote_qpn", 1 << 24))],
+            "a 24-bit number",
+        ),
         (vec![insert(&with(entry("queue-pair", "purpose", "atomic"), "/transport", "uc"))], "needs RC"),
         (
             vec![insert(&with(entry("queue-pair", "purpose", "write"), "/source/ip", "::1"))],
-            "of one IP version",
+            "of the same IP version",
         ),
         (vec![insert(&with(entry("lists", "first", 4), "/count", 5))], "lists 4 to 8"),
         (vec![insert(&with(entry("lists", "first", 4), "/first", 3))], "list 4 of store 2 is named twice"),
@@ -97,7 +100,7 @@ fn what_cannot_be_held_is_refused_with_the_reason_before_anything_is_applied() {
         (vec![insert(&kind(SM, "rows", 1))], "sketch-reporter refers to store 5"),
         (
             vec![json!({"change": "modify", "from": store(KW), "to": store(AP)})],
-            "delete the one and insert the other",
+            "delete one and insert the other",
         ),
     ] {
         let limits = EngineLimits { sketch_columns: 1 << 12, ..EngineLimits::default() };

@@ -358,7 +358,7 @@ mod tests {
             ("maxmind = [\"/no.mmdb\"]\n", "line 1, key `maxmind`: /no.mmdb: "),
             (
                 "drop-reasons = \"fabric\"\n",
-                "line 1, key `drop-reasons`: \"fabric\" is no table of drop reasons: write fabric-tna-1.1",
+                "line 1, key `drop-reasons`: \"fabric\" is not a table of drop reasons: write fabric-tna-1.1",
             ),
             ("[switch.1]\ndrop-reasons = \"x\"\n", "line 2, key `switch.1.drop-reasons`: \"x\" is no table"),
             ("[switch.6\n", "line 1"),

@@ -40,7 +40,7 @@ pub fn copies_from_ranges(ranges: &[BucketRange]) -> Result<Copies, MessageError
             }
             _ => {
                 return Err(MessageError(format!(
-                    "buckets {first} to {last} are no range: first and last are numbers from 0 to 255, the least first"
+                    "buckets {first} to {last} are not a range: first and last are numbers from 0 to 255, the lower first"
                 )));
             }
         }

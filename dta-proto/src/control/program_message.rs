@@ -173,7 +173,7 @@ fn parse_store(m: &control::StoreEntry) -> Result<Store> {
 }
 
 fn parse_address(field: &str, text: &str) -> Result<IpAddr> {
-    text.parse().map_err(|_| MessageError(format!("{field} is {text:?}, which is no address")))
+    text.parse().map_err(|_| MessageError(format!("{field} is {text:?}, which is not an address")))
 }
 
 fn try_narrow<T: TryFrom<u32>>(field: &str, value: u32) -> Result<T> {
@@ -283,7 +283,7 @@ mod tests {
             EntryMessage::Service(control::ServiceEntry { address: address.into(), port })
         };
         assert_eq!(fail(service("::1", 65_536)), "service.port is 65536, which is out of range");
-        assert_eq!(fail(service("here", 1)), "service.address is \"here\", which is no address");
+        assert_eq!(fail(service("here", 1)), "service.address is \"here\", which is not an address");
         let version0 = |primitive, store| EntryMessage::Version0(control::Version0Entry { primitive, store });
         assert_eq!(fail(version0(0, 1)), "primitive is 0, which is unknown");
         assert_eq!(fail(version0(255, 1)), "primitive is 255, which is unknown");

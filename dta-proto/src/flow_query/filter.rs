@@ -466,7 +466,11 @@ impl<'a> Parser<'a> {
     fn parse_prefix(&mut self, column: &'static Column) -> Result<Condition, FilterError> {
         let prefix = match column.kind {
             ColumnType::Address => self.peek_token().parse::<Prefix>().ok(),
-            _ => return Err(self.error_here(format!("a prefix, which `{}` has not: use `=`", column.name))),
+            _ => {
+                return Err(
+                    self.error_here(format!("a prefix, which `{}` does not have: use `=`", column.name))
+                );
+            }
         };
         let Some(prefix) = prefix else {
             return Err(self.error_here("a prefix, such as 10.0.0.0/8 or 2001:db8::/32"));
@@ -653,7 +657,7 @@ mod tests {
             ("dst-port = https", 11..16, "must be a number"),
             ("src = edge2", 6..11, "must be an address, or the name of one"),
             ("src in 10.0.0.0/33", 7..18, "must be a prefix"),
-            ("dst-port in 10.0.0.0/8", 12..22, "which `dst-port` has not"),
+            ("dst-port in 10.0.0.0/8", 12..22, "which `dst-port` does not have"),
             ("protocol = tpc", 11..14, "must be a protocol"),
             ("(protocol = tcp", 15..15, "`and`, `or` or `)` is missing"),
             ("protocol = tcp)", 14..15, "`)`: must be `and`"),

@@ -111,7 +111,7 @@ impl ClusterPlacement {
             let ListRange { store, first, count } = range;
             if *count == 0 || range.end_of_lists() > 1 << 32 {
                 return Err(PlacementError(format!(
-                    "{count} lists of store {store:?} from {first} are no range"
+                    "{count} lists of store {store:?} from {first} are not a range"
                 )));
             }
             if let Some(other) = ranges[..n].iter().find(|other| other.overlaps(range)) {

@@ -84,12 +84,12 @@ fn check_pair(pair: &ProgramQueuePair) -> Result<(), CheckError> {
         ("queue-pair.start_psn", pair.start_psn),
     ] {
         if !has_24_bits(value) {
-            return Err(CheckError::out_of_range(field, value, "a number of 24 bits"));
+            return Err(CheckError::out_of_range(field, value, "a 24-bit number"));
         }
     }
     if pair.source.ip.is_ipv4() != pair.destination.ip.is_ipv4() {
         return Err(CheckError(format!(
-            "queue-pair.source is {}, and queue-pair.destination is {}: they must be of one IP version",
+            "queue-pair.source is {}, and queue-pair.destination is {}: they must be of the same IP version",
             pair.source.ip, pair.destination.ip
         )));
     }
@@ -136,7 +136,7 @@ pub fn apply_changes(have: &Program, changes: &[DataPlaneChange]) -> Result<Prog
             DataPlaneChange::Modify { from, to } if from.entry_key() != to.entry_key() => {
                 let (from, to) = (from.entry_key(), to.entry_key());
                 let keys =
-                    format!("a modification turns {from:?} into {to:?}; delete the one and insert the other");
+                    format!("a modification turns {from:?} into {to:?}; delete one and insert the other");
                 return Err(CheckError(keys));
             }
             DataPlaneChange::Modify { from, to } => {
@@ -240,7 +240,7 @@ fn nothing_refers_to(without: &Program, store: u16, collector: u8) -> Result<(),
 /// Checks all entries together.
 fn check_whole(program: &Program) -> Result<(), CheckError> {
     if program.entries().filter(|e| matches!(e, DataPlaneEntry::Store(_))).count() > MAX_STORES {
-        return Err(CheckError(format!("a program of more than {MAX_STORES} stores")));
+        return Err(CheckError(format!("the program has more than {MAX_STORES} stores")));
     }
     let mut lists: Option<&Lists> = None;
     let mut parts: Vec<&Store> = Vec::new();
@@ -311,7 +311,7 @@ fn parts_fit(a: &Store, b: &Store) -> Result<(), CheckError> {
     let (store, name, first, second) = (a.spec.id, &a.spec.name, a.collector, b.collector);
     if a.spec != b.spec {
         return Err(CheckError(format!(
-            "store {store} is another one at collector {first} than at collector {second}: collectors share the keys of a \
+            "store {store} is not the same at collector {first} and collector {second}: collectors share the keys of a \
              store only if name and layout are the same"
         )));
     }
@@ -474,7 +474,7 @@ mod tests {
             part(1, 0, Buckets::from_range(0, 127)),
             DataPlaneChange::Insert { entry: DataPlaneEntry::Store(other) },
         ];
-        assert!(refusal(&changes).starts_with("store 1 is another one at collector 0 than at collector 2"));
+        assert!(refusal(&changes).starts_with("store 1 is not the same at collector 0 and collector 2"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ class AppendStore(Store, kind="append"):
         self._check(list)
         if at is not None:
             if from_sequence is not None:
-                raise AskError("from_sequence is of what is in the list now: give it or a moment")
+                raise AskError("from_sequence is for what is in the list now: give either it or a moment")
             moment = millis(at)
             return [*self.source.entries_by_epoch(self.spec, list, (moment, moment + 1))][-1]
         if from_sequence is not None and not 1 <= from_sequence < 1 << 32:
