@@ -226,7 +226,7 @@ fn parse_switch(text: &str) -> Result<u32, String> {
 /// A number without sign or leading zeros, so that no two keys mean the same.
 fn parse_number(text: &str, most: u32) -> Result<u32, String> {
     let read = text.parse::<u32>().ok().filter(|read| read.to_string() == text && *read <= most);
-    read.ok_or_else(|| format!("{text:?} is not a number of 0 to {most}"))
+    read.ok_or_else(|| format!("{text:?} is not a number from 0 to {most}"))
 }
 
 /// A name that fits on one line.
@@ -322,10 +322,10 @@ mod tests {
         for (text, wanted) in [
             (
                 "[switch.6]\nname = \"a\"\n\n[switch.x]\n",
-                "names.toml, line 4, key `switch.x`: \"x\" is not a number of 0 to",
+                "names.toml, line 4, key `switch.x`: \"x\" is not a number from 0 to",
             ),
             ("[switch.06]\n", "line 1, key `switch.06`: \"06\" is not a number"),
-            ("[switch.4294967295]\n", "is not a number of 0 to 4294967294"),
+            ("[switch.4294967295]\n", "is not a number from 0 to 4294967294"),
             ("[switch.6]\nnme = \"a\"\n", "line 2, key `switch.6.nme`: unknown field"),
             ("[switch.6]\nname = 7\n", "line 2, key `switch.6.name`: invalid type"),
             ("[switch.6]\nname = \"\"\n", "line 2, key `switch.6.name`: a name has 1 to 40 characters"),
@@ -338,7 +338,7 @@ mod tests {
                 "[switch.1]\nname = \"a\"\n[switch.2]\nname = \"a\"\n",
                 "line 4, key `switch.2.name`: another switch is called",
             ),
-            ("[switch.\"10.0.0.256\"]\n", "is not a number of 0 to 4294967294, nor an IPv4 address"),
+            ("[switch.\"10.0.0.256\"]\n", "is not a number from 0 to 4294967294, nor an IPv4 address"),
             (
                 "[switch.167772161]\n[switch.\"10.0.0.1\"]\n",
                 "line 1, key `switch.167772161`: another table is of this switch, 10.0.0.1: write one",
@@ -350,7 +350,7 @@ mod tests {
             ("[switch.1.port]\n-1 = \"a\"\n", "line 2, key `switch.1.port.-1`"),
             (
                 "[drop-reason]\n256 = \"a\"\n",
-                "line 2, key `drop-reason.256`: \"256\" is not a number of 0 to 255",
+                "line 2, key `drop-reason.256`: \"256\" is not a number from 0 to 255",
             ),
             ("[drop-reason]\n1 = \"a\\nb\"\n", "line 2, key `drop-reason.1`: a name has"),
             ("[ports]\n", "line 1, key `ports`: unknown field"),

@@ -57,7 +57,7 @@ impl AgentsFile {
             let at = |key: &str| format!("{}, line {}", path.display(), line(&format!("agent[{n}].{key}")));
             file.client_options(agent).check_address(ServerKind::Agent).with_context(|| at("address"))?;
             let twice = file.agent[..n].iter().any(|other| other.address == agent.address);
-            ensure!(!twice, "{}: {} is there twice", at("address"), agent.address);
+            ensure!(!twice, "{}: {} is listed twice", at("address"), agent.address);
             for point in &agent.at {
                 At::parse_points(point).with_context(|| at("at"))?;
             }
@@ -91,7 +91,7 @@ mod tests {
         for (text, expected) in [
             ("", "names no [[agent]]"),
             ("[[agent]]\naddress = \"host\"", "line 2: \"host\" is not an address of an agent (no port)"),
-            ("[[agent]]\naddress = \"a:1\"\n[[agent]]\naddress = \"a:1\"", "line 4: a:1 is there twice"),
+            ("[[agent]]\naddress = \"a:1\"\n[[agent]]\naddress = \"a:1\"", "line 4: a:1 is listed twice"),
             ("[[agent]]\naddress = \"a:1\"\nat = [\"usb:1\"]", "line 3: \"usb:1\" is not a point"),
             ("[[agent]]\naddress = \"a:1\"\nfirst_hop = 14", "line 3: hops are 0 to 13"),
             ("[[agent]]\naddress = \"a:1\"\npoints = []", "line 3, key `agent.points`"),

@@ -106,7 +106,7 @@ pub(super) async fn look_after(
         if !moves {
             if !stuck {
                 tracing::error!(
-                    "the data plane stands still: health reports NOT_SERVING, and the watchdog is no longer fed"
+                    "the data plane is stuck: health reports NOT_SERVING, and the watchdog is no longer fed"
                 );
             }
             stuck = true;
