@@ -39,16 +39,16 @@ eventually() {
     fail "still failing after a minute: $*"
 }
 
-collector=127.0.0.1:41150
-"$DTA_BIN/dta-collector" serve --listen "$collector" --memory "$folder/memory" --soft-port 41151 >"$folder/collector.log" 2>&1 &
+collector=127.0.0.1:21150
+"$DTA_BIN/dta-collector" serve --listen "$collector" --memory "$folder/memory" --soft-port 21151 >"$folder/collector.log" 2>&1 &
 collector_pid=$!
 eventually "$DTA_BIN/dta-collector" stores --collector "$collector"
-"$DTA_BIN/dta-translator" run --collector "http://$collector" --listen 127.0.0.1:41152 >"$folder/translator.log" 2>&1 &
+"$DTA_BIN/dta-translator" run --collector "http://$collector" --listen 127.0.0.1:21152 >"$folder/translator.log" 2>&1 &
 eventually sh -c "'$DTA_BIN/dta-collector' sessions list --collector $collector | grep -q UC"
 key='10.0.0.1:5000->10.0.0.2:5000/udp'
 # The session opens a moment before the translator is programmed, so the first report may come too early.
 lands() {
-    "$DTA_BIN/dta-reporter" send key-write --translator 127.0.0.1:41152 --store 1 --key "$key" --value 0x68656c6c6f20776f726c6421
+    "$DTA_BIN/dta-reporter" send key-write --translator 127.0.0.1:21152 --store 1 --key "$key" --value 0x68656c6c6f20776f726c6421
     sleep 0.2
     "$DTA_BIN/dta-collector" query key-write "$key" --collector "$collector" | grep -q 68656c6c6f20776f726c6421
 }

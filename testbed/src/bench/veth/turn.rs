@@ -25,7 +25,7 @@ const AHEAD: usize = 4;
 /// Every frame has landed at its end, so that none counts for the next.
 const STRETCH: usize = 16;
 /// After this time, a frame that has not landed is lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Wire address of the region.
 const IOVA: u64 = 1 << 40;
 
