@@ -109,18 +109,17 @@ impl Thinner {
         *self.stop.borrow()
     }
 
-    /// Logs each place of damage once, and counts all of them.
+    /// Counts all places of damage, and then logs each of them once.
     fn log_damage(&mut self, of: &StoreEpochs) {
-        let mut places = 0;
-        for table in of.history_tables() {
-            let damage = table.log_damage();
+        let damages: Vec<_> = of.history_tables().map(|table| (table, table.log_damage())).collect();
+        let places: u64 = damages.iter().map(|(_, damage)| damage.len() as u64).sum();
+        of.counters.damaged.store(places, Ordering::Relaxed);
+        for (table, damage) in damages {
             let logged = self.logged.entry(table.table_path().to_owned()).or_default();
             for place in damage.iter().skip(*logged) {
                 tracing::warn!(store = %of.name, "damage in the history: {place}");
             }
             *logged = damage.len();
-            places += damage.len() as u64;
         }
-        of.counters.damaged.store(places, Ordering::Relaxed);
     }
 }
