@@ -340,10 +340,14 @@ mod tests {
         };
         let counters = Arc::new(ConnectionCounters::default());
         let listen = Listen { limits: test_limits(), tls: None };
+        let begun = Instant::now();
         let _incoming = accept_with(accept, listen, counters.clone(), std::future::pending());
         tokio::time::sleep(Duration::from_millis(500)).await;
         let calls = calls.load(Ordering::Relaxed);
-        assert!((1..=6).contains(&calls), "{calls} calls in half a second");
+        let elapsed = begun.elapsed();
+        // The pauses soon last a second.
+        let most = 6 + elapsed.as_secs() as usize;
+        assert!((1..=most).contains(&calls), "{calls} calls in {elapsed:?}");
         assert_eq!(counters.accept_errors.load(Ordering::Relaxed), calls as u64);
     }
 
@@ -356,7 +360,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_client_is_cut_off_and_one_that_speaks_is_not() {
-        const HANDSHAKE: Duration = Duration::from_secs(3);
+        // Long enough for the good client on a busy machine.
+        const HANDSHAKE: Duration = Duration::from_secs(20);
         let (address, mut incoming, counters) =
             listening(ServerLimits { handshake: HANDSHAKE, ..test_limits() }).await;
         let mut silent = TcpStream::connect(address).await.unwrap();
@@ -365,7 +370,8 @@ mod tests {
         let mut good = TcpStream::connect(address).await.unwrap();
         good.write_all(PREFACE).await.unwrap();
         good.write_all(b"what follows").await.unwrap();
-        let mut connection = incoming.next().await.unwrap().unwrap();
+        let connection = tokio::time::timeout(Duration::from_secs(60), incoming.next()).await.unwrap();
+        let mut connection = connection.unwrap().unwrap();
         let accepted = Instant::now();
         let mut read = [0; PREFACE.len() + 12];
         connection.read_exact(&mut read).await.unwrap();

@@ -270,6 +270,8 @@ mod tests {
     struct Done {
         begun: AtomicUsize,
         answered: AtomicUsize,
+        /// Calls that have a thread or wait for one, or had one.
+        queued: AtomicUsize,
         /// Calls wait for messages on this.
         release: Mutex<Option<mpsc::Receiver<()>>>,
     }
@@ -277,6 +279,18 @@ mod tests {
     /// Works until released (`/t.T/Work`), or answers with a MiB (`Big`) or with more than allowed (`Long`).
     #[derive(Clone)]
     struct Test(Arc<Done>);
+
+    /// Does `work` on a thread that may block, and counts the call as soon as it has the thread or waits for it.
+    async fn work_on_thread(done: &Done, work: impl FnOnce() + Send + 'static) {
+        let mut working = std::pin::pin!(run_blocking(work));
+        let first = std::future::poll_fn(|cx| Poll::Ready(working.as_mut().poll(cx))).await;
+        done.queued.fetch_add(1, Ordering::SeqCst);
+        let ended = match first {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => working.await,
+        };
+        ended.unwrap();
+    }
 
     impl NamedService for Test {
         const NAME: &'static str = "t.T";
@@ -303,11 +317,11 @@ mod tests {
                                 let _ = release.recv();
                             }
                         };
-                        run_blocking(work).await.unwrap();
+                        work_on_thread(&done, work).await;
                         1
                     }
                     "/t.T/Brief" => {
-                        run_blocking(|| ()).await.unwrap();
+                        work_on_thread(&done, || ()).await;
                         1
                     }
                     "/t.T/Tail" => {
@@ -446,15 +460,15 @@ mod tests {
             calls.push(begin(&mut busy, "/t.T/Work", true).await);
         }
         until("work begins", || done.begun.load(Ordering::SeqCst) == 2).await;
-        let mut asked = std::pin::pin!(ask(&mut newcomer, "/t.T/Brief"));
-        // By now, all of them are waiting for a thread.
+        let mut asked = tokio::spawn(async move { ask(&mut newcomer, "/t.T/Brief").await });
+        until("all others wait for a thread", || done.queued.load(Ordering::SeqCst) == 5).await;
         let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
         release.send(()).unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(60), asked).await;
         // Dropping the runtime waits for running work.
         drop(release);
         assert!(early.is_err(), "{early:?}");
-        assert_eq!(answered.expect("the next thread").unwrap(), 1);
+        assert_eq!(answered.expect("the next thread").unwrap().unwrap(), 1);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -463,33 +477,55 @@ mod tests {
         for window in [0, 1] {
             unread_answers_hold_their_places(window).await;
         }
+        tokio::join!(
+            unread_answers_end_with_their_connection(0),
+            unread_answers_end_with_their_connection(1)
+        );
+    }
+
+    /// Begins calls with long answers, as many as one connection may have.
+    async fn begin_all(
+        client: &mut h2::client::SendRequest<Bytes>,
+        limits: &ServerLimits,
+    ) -> Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)> {
+        let mut calls = Vec::new();
+        for _ in 0..limits.calls_per_caller + limits.streams_per_caller {
+            calls.push(begin(client, "/t.T/Big", true).await);
+        }
+        calls
     }
 
     async fn unread_answers_hold_their_places(window: u32) {
         let done = Arc::<Done>::default();
+        // Longer than the test runs.
         let limits =
-            ServerLimits { call: Duration::from_secs(6), ..crate::transport::testing::test_limits() };
-        let (at, counters) = serving(limits, &done).await;
+            ServerLimits { call: Duration::from_secs(600), ..crate::transport::testing::test_limits() };
+        let (at, _) = serving(limits, &done).await;
         let mut reads = connect(at, 1 << 16).await;
         assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
         assert!(ask(&mut reads, "/t.T/Long").await.is_err());
         let before = done.answered.load(Ordering::SeqCst);
         let mut client = connect(at, window).await;
-        let mut unread = Vec::new();
-        // As many as one connection may have.
-        for _ in 0..limits.calls_per_caller + limits.streams_per_caller {
-            unread.push(begin(&mut client, "/t.T/Big", true).await);
-        }
+        let _unread = begin_all(&mut client, &limits).await;
         until("answers are there", || {
             done.answered.load(Ordering::SeqCst) == before + limits.calls_per_caller
         })
         .await;
         assert_eq!(ask(&mut reads, "/t.T/First").await.unwrap(), 1);
         assert_eq!(done.answered.load(Ordering::SeqCst), before + limits.calls_per_caller + 1);
+    }
+
+    async fn unread_answers_end_with_their_connection(window: u32) {
+        let done = Arc::<Done>::default();
+        let limits =
+            ServerLimits { call: Duration::from_secs(15), ..crate::transport::testing::test_limits() };
+        let (at, counters) = serving(limits, &done).await;
+        let mut client = connect(at, window).await;
+        let _unread = begin_all(&mut client, &limits).await;
         until("the connection is closed", || counters.unread.load(Ordering::Relaxed) == 1).await;
         assert!(begin_fails(&mut client).await);
-        // Its places are free again.
-        assert_eq!(ask(&mut reads, "/t.T/Big").await.unwrap(), 1 << 20);
+        // Its places are free again. This answer is brief, so that it leaves in time on a busy machine, too.
+        assert_eq!(ask(&mut connect(at, 1 << 16).await, "/t.T/Brief").await.unwrap(), 1);
     }
 
     /// Callers that together hold all places by not reading their answers, and a newcomer.
