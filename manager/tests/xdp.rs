@@ -98,9 +98,9 @@ fn answers_over_af_xdp_are_exact() {
 }
 
 /// Sockets in the sender's namespace, whose datagrams the sending end spreads over its queues.
-const SENDERS: usize = 16;
+const SENDERS: usize = 32;
 /// Reports of each of them.
-const REPORTS: u32 = 200;
+const REPORTS: u32 = 100;
 /// Of the store `int-values`, which is there without a configuration.
 const VALUES_STORE: u16 = 17;
 
@@ -136,7 +136,7 @@ async fn send_reports(bed: &mut IntBed, senders: &[UdpSocket], to: &str) {
             socket.send_to(&bytes[..len], to).unwrap();
         }
         // Less than a queue holds is on its way.
-        if number % 50 == 49 {
+        if number % 25 == 24 {
             let least = u64::from(number) * senders.len() as u64;
             bed.until("reports", |counted| counted.own("received") >= least).await;
         }
@@ -670,7 +670,7 @@ fn flow_exports_by_any_queue_reach_the_worker_of_their_exporter_in_order() {
             let after = frames_by_queue();
             assert!(before.len() == 2 && after.iter().zip(&before).all(|(after, before)| after > before));
         }
-        const DATAGRAMS: u32 = 40;
+        const DATAGRAMS: u32 = 20;
         for sequence in 1..DATAGRAMS {
             // Less than a queue holds is on its way.
             let all = sockets.iter().map(|exporter| send(exporter, sequence)).max().unwrap();

@@ -56,13 +56,8 @@ fn packets_arrive_as_they_were_sent() {
 fn each_source_port_has_its_socket_and_keeps_its_order() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    // Ports that the kernel just assigned and took back are free.
-    let ports: Vec<u16> = (0..3)
-        .map(|_| UdpSocket::bind(loopback(3, 0)).unwrap())
-        .collect::<Vec<_>>()
-        .iter()
-        .map(|socket| socket.local_addr().unwrap().port())
-        .collect();
+    // Below those that the kernel assigns.
+    let ports: [u16; 3] = [20_121, 20_122, 20_123];
     let mut batch = PacketBatch::new(64);
     for number in 0..60u8 {
         let source = loopback(3, ports[usize::from(number) % 3]);
@@ -181,8 +176,9 @@ fn errors_say_what_to_do() {
 fn a_source_that_cannot_be_bound_is_counted_and_tried_again_and_the_others_leave() {
     let mut a = roce(loopback(2, 0));
     let mut b = roce(loopback(1, 0));
-    let held = UdpSocket::bind(loopback(2, 0)).unwrap();
-    let taken = loopback(2, held.local_addr().unwrap().port());
+    // Below those that the kernel assigns, so that it is free again afterwards.
+    let taken = loopback(2, 20_125);
+    let held = UdpSocket::bind(taken).unwrap();
     assert!(matches!(a.open_source(taken), Err(LinkError::PortInUse(address)) if address == taken.into()));
     let mut batch = PacketBatch::default();
     batch.push_datagram(taken, b.local_addr(), &[1], 0).unwrap();
@@ -206,9 +202,9 @@ fn sources_come_and_go_and_sockets_with_them() {
     let before = open();
     let mut batch = PacketBatch::default();
     let mut sent = 0;
-    // Addresses of 127/8, so that no other program has one of the ports.
+    // Addresses of 127/8, and a port below those that the kernel assigns, so that no other program has it.
     for n in 0..300u32 {
-        let source = SocketAddrV4::new(Ipv4Addr::from(0x7f01_0000 + n), 0xc123);
+        let source = SocketAddrV4::new(Ipv4Addr::from(0x7f01_0000 + n), 20_124);
         batch.push_datagram(source, b.local_addr(), &[n as u8], 0).unwrap();
         sent += a.send(&mut batch).unwrap();
         assert_eq!(collect(&mut b, 1)[0][datagram::HEADER_LEN..], [n as u8]);
