@@ -85,10 +85,10 @@ guest --timeout 600 --no-rxe -- bash -c 'sleep 1000 & echo done'
 check "a process left behind holds nothing up" test "$status/$(<"$tmp/out")" = 0/done
 
 # Output comes while the command runs; a guest that hangs is killed and named.
-guest --timeout 150 --no-rxe -- bash -c 'echo early; sleep 1000'
+guest --timeout 90 --no-rxe -- bash -c 'echo early; sleep 1000'
 check "a hung guest: exit status" test "$status" = 124
 check "a hung guest: what came before is there" grep -qx early "$tmp/out"
-check "a hung guest is named" grep -q 'rxe-guest-[0-9]* .*early.* gave no exit status within 150 s.*killed' "$tmp/err"
+check "a hung guest is named" grep -q 'rxe-guest-[0-9]* .*early.* gave no exit status within 90 s.*killed' "$tmp/err"
 guest --timeout 600 --no-rxe -- bash -c 'echo c >/proc/sysrq-trigger'
 check "a guest whose kernel panics: exit status" test "$status" = 125
 check "a guest whose kernel panics: its last words" grep -q 'sysrq triggered crash' "$tmp/err"
