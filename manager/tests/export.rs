@@ -9,8 +9,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::daemon::counter;
-use common::free_port;
 use common::int_bed::{Counted, IntBed, PATIENCE, Setup, int_capture};
+use common::loopback;
 use dta_proto::telemetry::{Metric, TelemetryEntry, list};
 use dta_rpc::Ask;
 use influx::Influx;
@@ -59,13 +59,10 @@ impl Bed {
             influx.url(),
             folder.path().join("spool").display(),
         );
-        // The same ports after a restart, so that the translator finds it.
-        let ports = [free_port(), free_port()];
-        Bed(IntBed::start_in(
-            folder,
-            &Setup { dialects, collector: &collector, ports, translator, ..Setup::default() },
-        )
-        .await)
+        // So that the translator finds it after a restart.
+        let same_ports = true;
+        let setup = Setup { dialects, collector: &collector, same_ports, translator, ..Setup::default() };
+        Bed(IntBed::start_in(folder, &setup).await)
     }
 
     /// Waits until this many reports were decoded, and all that they became has left the translator.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use common::int_bed::{Counted, IntBed, Setup, int_capture};
-use common::{free_port, manager};
+use common::manager;
 use dta_proto::control::Policy;
 use dta_proto::drop_reason::DropReason;
 use dta_proto::key::{Flow, Key};
@@ -195,7 +195,7 @@ async fn paths_of_a_thousand_flows() {
 #[tokio::test]
 async fn a_collector_that_is_killed_has_every_event_when_it_is_back() {
     let Some(file) = int_capture("int-v0.5-1000-flows-paths.pcap") else { return };
-    let setup = Setup { dialects: &["intcollector"], ports: [free_port(), free_port()], ..Setup::default() };
+    let setup = Setup { dialects: &["intcollector"], same_ports: true, ..Setup::default() };
     let mut bed = IntBed::start(&setup).await;
     let to = bed.translator.ready["int"][0].as_str().unwrap().to_owned();
     let load = std::thread::spawn(move || {

@@ -1,5 +1,8 @@
 //! A reporter and a receiver on loopback that loses reports and requests them again.
 
+#[path = "../../testbed/tests/shared/loopback.rs"]
+mod loopback;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -208,9 +211,15 @@ fn a_report_sent_again_does_not_restart_the_sequence() {
 #[test]
 fn version_0_answers_its_own_nacks() {
     let (receiver, address) = Receiver::new();
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut reporter =
-        Reporter::open(Config { version: Version::V0, nack_port_v0: free, ..config(address) }).unwrap();
+    let host = loopback::own_address();
+    let free = UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap().port();
+    let config = Config {
+        version: Version::V0,
+        nack_port_v0: free,
+        bind: SocketAddrV4::new(host, 0),
+        ..config(address)
+    };
+    let mut reporter = Reporter::open(config.clone()).unwrap();
     let key = Key(*b"\x0a\x0b\x0c\x0d\0\0\0\0\0\0\0\0\0\0\0\0");
     for n in 0..300u32 {
         if n == 150 {
@@ -228,7 +237,7 @@ fn version_0_answers_its_own_nacks() {
     assert_eq!(receiver.drain().len(), 150);
     // 43 is report 299, 44 is report 44: the latest with these low 8 bits.
     for sequence in [43, 44] {
-        receiver.ask(format!("127.0.0.1:{free}").parse().unwrap(), Nack::V0 { sequence });
+        receiver.ask(SocketAddrV4::new(host, free).into(), Nack::V0 { sequence });
     }
     reporter.answer_nacks_for(Duration::from_millis(100)).unwrap();
     let values: Vec<u32> = receiver
@@ -242,7 +251,7 @@ fn version_0_answers_its_own_nacks() {
     assert_eq!(values, [299, 44]);
     assert_eq!(reporter.counters().retransmitted, 2);
 
-    let second = Reporter::open(Config { version: Version::V0, nack_port_v0: free, ..config(address) });
+    let second = Reporter::open(config);
     let error = second.err().expect("the NACK port is taken").to_string();
     assert!(error.contains("NACK") && error.contains("in use") && error.contains("backup of 0"), "{error}");
 }

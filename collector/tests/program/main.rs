@@ -2,6 +2,8 @@
 
 mod epochs;
 mod inserts;
+#[path = "../../../testbed/tests/shared/loopback.rs"]
+mod loopback;
 mod reliability;
 #[cfg(feature = "s3")]
 mod upload;

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddrV4;
 
+use super::loopback::own_address;
 use super::*;
 use dta_proto::wire::frame::Received;
 use dta_proto::wire::roce::{AtomicEth, ImmDt, NakCode, Syndrome};
@@ -61,10 +62,11 @@ const OWN: [u32; 2] = [50, 51];
 /// Distance between the last PSN of a queue pair and the first of its replacement.
 const STRIDE: u32 = 1 << 16;
 
-/// A collector, and where its NIC listens.
-fn start(memory: &Path, port: u16) -> (Running, SocketAddrV4) {
-    let port = port.to_string();
-    let (child, ready) = serve_with(memory, &port, &["--transport", "rc"], Stdio::null());
+/// A collector whose NIC is at this address, and where that listens.
+fn start(memory: &Path, nic: SocketAddrV4) -> (Running, SocketAddrV4) {
+    let (host, port) = (nic.ip().to_string(), nic.port().to_string());
+    let flags = ["--transport", "rc", "--soft-address", &host];
+    let (child, ready) = serve_with(memory, &port, &flags, Stdio::null());
     let address = |name: &str| ready[name].as_str().unwrap().to_owned();
     (Running { child, address: address("listen") }, address("roce").parse().unwrap())
 }
@@ -74,7 +76,7 @@ async fn each_case_is_as_before_on_a_queue_pair_that_was_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     // The second life of each goes beyond the last PSN.
     let start_psn = [WRITES, ATOMICS].map(|used| PSNS - 2 - STRIDE - used);
-    let (collector, roce) = start(&dir.path().join("m"), 0);
+    let (collector, roce) = start(&dir.path().join("m"), SocketAddrV4::new(own_address(), 0));
     let mut world = World::open(&collector.address, roce, start_psn).await;
     for life in 0..3 {
         let start = [world.write.psn, world.atomic.psn];
@@ -100,13 +102,13 @@ async fn each_case_is_as_before_on_a_queue_pair_that_was_made_anew() {
 async fn each_case_is_as_before_after_a_kill_of_the_collector() {
     let dir = tempfile::tempdir().unwrap();
     let memory = dir.path().join("m");
-    let (mut collector, roce) = start(&memory, 0);
+    let (mut collector, roce) = start(&memory, SocketAddrV4::new(own_address(), 0));
     let mut world = World::open(&collector.address, roce, [PSNS - 2; 2]).await;
     world.cases().await;
     for _ in 0..2 {
         collector.child.kill().unwrap();
         collector.child.wait().unwrap();
-        (collector, _) = start(&memory, roce.port());
+        (collector, _) = start(&memory, roce);
         world.client =
             RemoteCollector::connect(&ClientOptions::without_tls(&collector.address)).await.unwrap();
         let before = world.renew().await;

@@ -1,7 +1,7 @@
 //! A collector and a translator that takes Telemetry Reports of INT or flow exports, as processes of a test.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use dta_rpc::collector::RemoteCollector;
 use dta_rpc::{Ask, ClientOptions, translator};
 
 use super::daemon::{Daemon, counter};
+use super::loopback::own_address;
 use super::{captures, manager};
 
 /// How long anything may take on a machine that has much to do.
@@ -45,8 +46,8 @@ pub struct Setup<'a> {
     pub names: &'a str,
     /// More tables of the collector's configuration.
     pub collector: &'a str,
-    /// TCP port of the collector and UDP port of its NIC; 0: any.
-    pub ports: [u16; 2],
+    /// Whether a collector that is started again, and its NIC, have the ports that they had.
+    pub same_ports: bool,
     /// Where the translator takes reports; `None`: at a port of loopback.
     pub listen: Option<&'a str>,
     /// More keys of `[translator]`, and tables below it.
@@ -74,11 +75,19 @@ impl IntBed {
     /// As [`IntBed::start`], for configurations that name files of the folder.
     pub async fn start_in(folder: tempfile::TempDir, setup: &Setup<'_>) -> IntBed {
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let [listen, nic] = setup.ports;
+        let (host, [listen, nic]) = if setup.same_ports {
+            let host = own_address();
+            let listen = TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().port();
+            let nic = UdpSocket::bind((host, 0)).unwrap().local_addr().unwrap().port();
+            (host, [listen, nic])
+        } else {
+            (Ipv4Addr::LOCALHOST, [0; 2])
+        };
         let names =
             if setup.names.is_empty() { String::new() } else { format!("names = \"{}\"\n", setup.names) };
         let file = format!(
-            "[collector]\nname = \"int\"\nlisten = \"127.0.0.1:{listen}\"\nmemory = \"{}\"\n{names}[soft]\nport = {nic}\n{}\n",
+            "[collector]\nname = \"int\"\nlisten = \"{host}:{listen}\"\nmemory = \"{}\"\n{names}\
+             [soft]\naddress = \"{host}\"\nport = {nic}\n{}\n",
             path("memory"),
             setup.collector
         );

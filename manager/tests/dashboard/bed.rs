@@ -1,6 +1,7 @@
 //! A collector and a translator with their defaults, on ports of their own.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -19,11 +20,16 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn start() -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same with the collector at an address.
+    pub(crate) fn start_at(host: Ipv4Addr) -> Self {
         let folder = tempfile::Builder::new().prefix("dta-").tempdir().unwrap();
         let [_, a, b, c] = std::process::id().to_be_bytes();
         let source = format!("127.{}.{b}.{c}", 128 + (a & 31));
-        let any = || "127.0.0.1:0".to_owned();
-        let mut bed = Self { daemons: BTreeMap::new(), folder, collector: any(), translator: any(), source };
+        let (collector, translator) = (format!("{host}:0"), "127.0.0.1:0".to_owned());
+        let mut bed = Self { daemons: BTreeMap::new(), folder, collector, translator, source };
         bed.start_collector();
         bed.start_translator();
         bed

@@ -103,7 +103,7 @@ fn the_rate_of_writes_is_that_of_the_sender() {
 #[test]
 #[ignore = "needs tmux"]
 fn a_collector_that_goes_away_and_comes_back() {
-    let mut bed = Bed::start();
+    let mut bed = Bed::start_at(common::loopback::own_address());
     let terminal = Terminal::start(bed.path(), &bed.dashboard(), 80, 24);
     terminal.shows("live, every 0.5 s");
     terminal.press(&["4", "f"]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::free_port;
+use crate::common::free_address;
 use crate::http::{encoded, get};
 
 /// The database that is exported to.
@@ -23,10 +23,10 @@ impl Influx {
     /// Its files lie in the folder.
     pub(crate) fn start(folder: &Path) -> Influx {
         let data = folder.join("influxdb").display().to_string();
-        let (address, other) = (format!("127.0.0.1:{}", free_port()), free_port());
+        let address = free_address().to_string();
         let config = folder.join("influxdb.conf");
         let text = format!(
-            "bind-address = \"127.0.0.1:{other}\"\nreporting-disabled = true\n[meta]\ndir = \"{data}/meta\"\n\
+            "bind-address = \"127.0.0.1:0\"\nreporting-disabled = true\n[meta]\ndir = \"{data}/meta\"\n\
              [data]\ndir = \"{data}/data\"\nwal-dir = \"{data}/wal\"\n[http]\nbind-address = \"{address}\"\n\
              [monitor]\nstore-enabled = false\n[logging]\nlevel = \"error\"\n"
         );

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::bed::Bed;
-use crate::common::free_port;
+use crate::common::free_address;
 use crate::http::{encoded, get};
 
 /// How long it may take to start, and to scrape.
@@ -30,7 +30,7 @@ impl Prometheus {
              - {{job_name: dta-translator, static_configs: [{{targets: ['{translator}']}}]}}\n"
         );
         std::fs::write(&config, text).unwrap();
-        let address = format!("127.0.0.1:{}", free_port());
+        let address = free_address().to_string();
         let child = Command::new("prometheus")
             .arg("--log.level=error")
             .arg(format!("--web.listen-address={address}"))

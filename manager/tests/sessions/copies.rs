@@ -67,8 +67,8 @@ impl World {
     }
 
     fn start_each(source: &str, stores: [&str; 2]) -> World {
-        let first = Ground::start_with(stores[0], "127.0.0.1", "127.0.0.1:0");
-        let second = Ground::start_with(stores[1], "127.0.0.3", "127.0.0.1:0");
+        let first = Ground::start_with(stores[0], "127.0.0.1");
+        let second = Ground::start_with(stores[1], "127.0.0.3");
         let config = config(source, [first.address(), second.address()], HALVES);
         let translator = first.start_translator(&config, &[]);
         World { first, second, translator, sent: 0 }
@@ -237,7 +237,7 @@ fn counters_and_paths_at_both_survive_one_of_them() {
 
 #[test]
 fn a_translator_with_one_collector_refuses_to_spread_copies_in_words() {
-    let ground = Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0");
+    let ground = Ground::start_with(STORES, "127.0.0.1");
     let config = format!("[translator]\nsource = '127.71.6.13'\ncollector = '{}'\n", ground.address());
     let (status, stderr) = ground.translator_ends(&config, &[]);
     assert_ne!(status, Some(0), "{stderr}");

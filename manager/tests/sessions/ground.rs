@@ -11,6 +11,8 @@ use dta_proto::wire::dta::{DtaBody, DtaReport};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::loopback::own_address;
+
 /// The program under test.
 const MANAGER: &str = env!("CARGO_BIN_EXE_dta-manager");
 
@@ -152,11 +154,16 @@ pub(crate) struct Ground {
 impl Ground {
     /// Starts a collector with [`STORES`].
     pub(crate) fn start() -> Ground {
-        Ground::start_with(STORES, "127.0.0.1", "127.0.0.1:0")
+        Ground::start_with(STORES, "127.0.0.1")
     }
 
-    /// Starts a collector with these stores, whose NIC has this address, and whose gRPC address is `listen`.
-    pub(crate) fn start_with(stores: &str, nic: &str, listen: &str) -> Ground {
+    /// Starts a collector with these stores, whose NIC has this address.
+    pub(crate) fn start_with(stores: &str, nic: &str) -> Ground {
+        Ground::start_at(stores, nic, &format!("{}:0", own_address()))
+    }
+
+    /// As [`Ground::start_with`], with `listen` as the gRPC address.
+    pub(crate) fn start_at(stores: &str, nic: &str, listen: &str) -> Ground {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "[collector]\nname = 'test'\nmemory = '{}'\ndevice = 'soft'\n[soft]\naddress = '{nic}'\nport = 0\n{stores}",

@@ -6,6 +6,8 @@ mod apart;
 mod copies;
 mod epochs;
 mod ground;
+#[path = "../../../testbed/tests/shared/loopback.rs"]
+mod loopback;
 mod plan;
 mod positions;
 mod replaced;

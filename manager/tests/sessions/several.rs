@@ -7,6 +7,7 @@ use dta_proto::wire::dta::DtaBody;
 use serde_json::Value;
 
 use crate::ground::{Ground, STORES, Translator, wait_until};
+use crate::loopback::own_address;
 
 const KEY: Key = Key([5; 16]);
 
@@ -34,7 +35,7 @@ const COUNTS: u16 = 13;
 
 /// Two collectors on two addresses.
 fn two() -> (Ground, Ground) {
-    (Ground::start(), Ground::start_with(OTHERS, "127.0.0.3", "127.0.0.1:0"))
+    (Ground::start(), Ground::start_with(OTHERS, "127.0.0.3"))
 }
 
 fn both(first: &Ground, second: &Ground) -> String {
@@ -115,7 +116,7 @@ fn one_translator_serves_two_collectors_and_goes_on_with_one_while_the_other_is_
 
 #[test]
 fn a_store_that_two_collectors_offer_is_refused_until_it_is_said_whose_is_wanted() {
-    let (first, second) = (Ground::start(), Ground::start_with(STORES, "127.0.0.3", "127.0.0.1:0"));
+    let (first, second) = (Ground::start(), Ground::start_with(STORES, "127.0.0.3"));
     let config = "[translator]\nname = 'leaf'\nsource = '127.71.5.2'\n";
     let (status, stderr) = first.translator_ends(config, &["--collector", &both(&first, &second)]);
     assert_eq!(status, Some(1), "{stderr}");
@@ -142,7 +143,7 @@ fn a_store_that_two_collectors_offer_is_refused_until_it_is_said_whose_is_wanted
 fn a_collector_that_comes_late_is_taken_up_and_one_that_is_away_stops_nobody() {
     let first = Ground::start();
     // A closed port, which will be open soon.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = TcpListener::bind((own_address(), 0)).unwrap();
     let address = port.local_addr().unwrap().to_string();
     drop(port);
     let flags = ["--collector", &format!("{address},{}", first.address())];
@@ -154,7 +155,7 @@ fn a_collector_that_comes_late_is_taken_up_and_one_that_is_away_stops_nobody() {
     translator.wait_for("dropped.unknown_store", 1);
     wait_until("the other has its value", || holds(&first, "flows", 1));
 
-    let late = Ground::start_with(OTHERS, "127.0.0.3", &address);
+    let late = Ground::start_at(OTHERS, "127.0.0.3", &address);
     arrives(&mut translator, OTHER_FLOWS, &late, "others", 3);
     translator.report(FLOWS, value(4));
     wait_until("the other has its value", || holds(&first, "flows", 4));

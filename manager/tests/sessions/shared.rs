@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, Translator, wait_until};
+use crate::loopback::own_address;
 
 const FLOWS: u16 = 1;
 const PATHS: u16 = 3;
@@ -80,8 +81,8 @@ fn config(source: &str, addresses: [&str; 2], buckets: [&str; 2]) -> String {
 
 /// Two collectors, and a translator that gives the first all keys below bucket 128.
 fn world(source: &str) -> (Ground, Ground, Translator) {
-    let first = Ground::start_with(SHARED, "127.0.0.1", "127.0.0.1:0");
-    let second = Ground::start_with(SHARED, "127.0.0.3", "127.0.0.1:0");
+    let first = Ground::start_with(SHARED, "127.0.0.1");
+    let second = Ground::start_with(SHARED, "127.0.0.3");
     let config = config(source, [first.address(), second.address()], ["0-127", "128-255"]);
     let translator = first.start_translator(&config, &[]);
     (first, second, translator)
@@ -323,9 +324,9 @@ fn buckets_change_hands_while_the_translator_runs_and_collectors_do_not() {
 
 #[test]
 fn keys_of_a_collector_that_was_never_heard_are_dropped_by_name() {
-    let first = Ground::start_with(SHARED, "127.0.0.1", "127.0.0.1:0");
+    let first = Ground::start_with(SHARED, "127.0.0.1");
     // A closed port.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = std::net::TcpListener::bind((own_address(), 0)).unwrap();
     let nobody = port.local_addr().unwrap().to_string();
     drop(port);
     let config = format!(
@@ -346,7 +347,7 @@ fn keys_of_a_collector_that_was_never_heard_are_dropped_by_name() {
 
 #[test]
 fn buckets_that_overlap_are_refused_with_their_line() {
-    let first = Ground::start_with(SHARED, "127.0.0.1", "127.0.0.1:0");
+    let first = Ground::start_with(SHARED, "127.0.0.1");
     let config = |second: &str| {
         format!(
             "[translator]\nsource = '127.71.5.15'\n[[translator.collector]]\naddress = 'a:1'\nbuckets = '0-127'\n\

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::browser::Browser;
+use crate::common::free_address;
 use crate::{WebBed, encoded, http};
 
 /// The text of an element, without line breaks.
@@ -114,7 +115,7 @@ async fn each_view_shows_what_the_collector_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_page_goes_on_when_the_collector_returns() {
     let Some(browser) = Browser::start("a collector that returns") else { return };
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free_address();
     let Some(mut bed) = WebBed::start_at(&free.to_string()).await else { return };
     browser.open(&format!("http://{free}/#/overview"));
     let is_live = format!("{}.startsWith(\"live\")", text_of("#state"));

@@ -2,25 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::loopback::own_address;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that keeps its files while it is stopped.
 pub(crate) struct Influx {
-    port: u16,
+    address: SocketAddr,
     folder: tempfile::TempDir,
     child: Option<Child>,
 }
 
 impl Influx {
     pub(crate) fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut influx = Self { port, folder: tempfile::tempdir().unwrap(), child: None };
+        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap();
+        let mut influx = Self { address, folder: tempfile::tempdir().unwrap(), child: None };
         influx.go_on();
         influx
     }
@@ -33,7 +35,7 @@ impl Influx {
             .env("INFLUXDB_META_DIR", path("meta"))
             .env("INFLUXDB_DATA_DIR", path("data"))
             .env("INFLUXDB_DATA_WAL_DIR", path("wal"))
-            .env("INFLUXDB_HTTP_BIND_ADDRESS", format!("127.0.0.1:{}", self.port))
+            .env("INFLUXDB_HTTP_BIND_ADDRESS", self.address.to_string())
             .env("INFLUXDB_BIND_ADDRESS", "127.0.0.1:0")
             .env("INFLUXDB_REPORTING_DISABLED", "true")
             .stdout(Stdio::null())
@@ -57,13 +59,13 @@ impl Influx {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address)
     }
 
     /// The answer to a query in the database `int`.
     pub(crate) fn try_ask(&self, query: &str) -> Option<Value> {
         let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let mut stream = TcpStream::connect(self.address).ok()?;
         write!(stream, "GET /query?db=int&epoch=ns&q={query} HTTP/1.0\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;

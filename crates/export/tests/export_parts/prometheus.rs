@@ -15,6 +15,7 @@ use dta_rpc::Ask;
 use serde_json::Value;
 
 use crate::hostile_names::NAMES;
+use crate::loopback::own_address;
 use crate::recorder::{Bed, counted, end, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ struct Prometheus {
 
 impl Prometheus {
     fn start() -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap().to_string();
         let mut prometheus = Self { address, folder: tempfile::tempdir().unwrap(), child: None };
         prometheus.go_on();
         prometheus

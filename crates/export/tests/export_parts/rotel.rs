@@ -1,7 +1,7 @@
 //! OTLP to a real collector: rotel (PyPI), which prints what it takes.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dta_export::config::{Config, Otlp, OtlpProtocol, Signal};
 use dta_proto::telemetry::{Metric, SwitchPath, Why, list};
 
+use crate::loopback::own_address;
 use crate::recorder::{Bed, counted, end, until};
 use crate::source::drop_at;
 use crate::traces::{at, change, flow};
@@ -21,7 +22,7 @@ struct Rotel {
     program: PathBuf,
     child: Option<Child>,
     /// Of HTTP and gRPC, by protocol.
-    ports: [u16; 2],
+    addresses: [SocketAddr; 2],
     lines: Arc<Mutex<Vec<String>>>,
 }
 
@@ -33,12 +34,12 @@ impl Rotel {
             println!("SKIPPED: rotel is not installed in {} (make python)", packages.display());
             return None;
         }
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = || TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap();
         let mut rotel = Rotel {
             folder: folder.to_owned(),
             program: packages.join("rotel/rotel-agent"),
             child: None,
-            ports: [free(), free()],
+            addresses: [free(), free()],
             lines: Arc::default(),
         };
         rotel.go_on();
@@ -51,8 +52,8 @@ impl Rotel {
             .arg(&self.program)
             .args(["start", "--exporter", "blackhole", "--debug-log-verbosity", "detailed"])
             .args(["--debug-log", "logs", "--debug-log", "metrics", "--debug-log", "traces"])
-            .arg(format!("--otlp-http-endpoint=127.0.0.1:{}", self.ports[0]))
-            .arg(format!("--otlp-grpc-endpoint=127.0.0.1:{}", self.ports[1]))
+            .arg(format!("--otlp-http-endpoint={}", self.addresses[0]))
+            .arg(format!("--otlp-grpc-endpoint={}", self.addresses[1]))
             .arg(format!("--pid-file={}", self.folder.join("pid").display()))
             .stdout(Stdio::piped())
             .spawn()
@@ -94,7 +95,7 @@ async fn takes_logs_metrics_and_traces(protocol: OtlpProtocol) {
         Config { otlp: Some(otlp), ..Config::default() }
     });
     let Some(mut rotel) = Rotel::start(bed.folder.path()) else { return };
-    bed.config.otlp.as_mut().unwrap().url = format!("http://127.0.0.1:{}", rotel.ports[protocol as usize]);
+    bed.config.otlp.as_mut().unwrap().url = format!("http://{}", rotel.addresses[protocol as usize]);
     // Away at first: what it misses arrives afterwards, once.
     rotel.stop();
     bed.lists.put(list::DROPS, (0..1000).map(drop_at).collect());
