@@ -103,11 +103,13 @@ impl Browser {
         }
     }
 
-    /// What the page complained about so far.
+    /// What the page complained about so far, but for answers that it asks for again because others had the turns.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let entries = self.of_session("/se/log", &json!({ "type": "browser" }));
         let entries = entries.as_array().unwrap().iter();
-        entries.filter(|entry| entry["level"] == "SEVERE").map(|entry| entry["message"].to_string()).collect()
+        let severe =
+            entries.filter(|entry| entry["level"] == "SEVERE").map(|entry| entry["message"].to_string());
+        severe.filter(|message| !message.contains("responded with a status of 503")).collect()
     }
 }
 

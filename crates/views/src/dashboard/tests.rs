@@ -1093,13 +1093,15 @@ async fn following_writes_never_holds_up_the_figures() {
     bench.press(KeyCode::Char('4'));
     bench.press(KeyCode::Char('f'));
     // A scan is under way. Each page of memory takes a second: figures that waited for it would be as rare.
-    let mut figures = 0;
-    while reads.load(Ordering::Relaxed) < 4 {
+    let (mut figures, mut pages) = (0, 0);
+    // After a stall, in which neither comes, it goes on with more pages.
+    while pages < 4 || (figures <= 2 * pages && pages < 20) {
         bench.figures(1).await;
         figures += 1;
+        pages = reads.load(Ordering::Relaxed);
         assert!(figures < 1000, "it does not look");
     }
-    assert!(figures > 8, "{figures} figures while four pages were read");
+    assert!(figures > 2 * pages, "{figures} figures while {pages} pages were read");
     bench.press(KeyCode::Char('1'));
     bench.figures(5).await;
     let before = reads.load(Ordering::Relaxed);
@@ -1116,9 +1118,11 @@ async fn a_question_without_an_answer_holds_up_nothing() {
     bench.until("figures", |app| app.now.is_some()).await;
     bench.press(KeyCode::Char('6'));
     type_text(&mut bench.app, "flows 0a000001");
+    let begun = Instant::now();
     bench.press(KeyCode::Enter);
     bench.until("figures", figures_since(Instant::now())).await;
-    assert_eq!(bench.app.asking, 1);
+    // After a stall, it may have been given up by now.
+    assert!(bench.app.asking == 1 || begun.elapsed() >= Duration::from_secs(3));
     bench.until("an answer", |app| app.asking == 0).await;
     assert_eq!(bench.app.answers[0].lines, ["error: the collector has not answered for 3 s"]);
 }
@@ -1140,12 +1144,21 @@ async fn it_tries_again_less_and_less_often_and_comes_back_by_itself() {
         assert_eq!(tries[0].next - tries[0].at, Duration::from_millis(waits));
         assert!(tries[1].at >= tries[0].next, "not before it said");
     }
-    let last = failures.pop().unwrap();
+    let mut last = failures.pop().unwrap();
     assert!(last.error.contains("nobody listens"), "{last:?}");
     bench.app.apply_update(Update::Snapshot(Err(last.clone())));
-    // A key makes it try at once.
-    bench.press(KeyCode::Char('r'));
-    assert!(failure(&mut bench).await.at < last.next);
+    // A key makes it try at once. After a stall it may have tried by itself, before the key.
+    let mut tries_at_once = false;
+    for _ in 0..4 {
+        bench.press(KeyCode::Char('r'));
+        let next = failure(&mut bench).await;
+        tries_at_once = next.at < last.next;
+        if tries_at_once {
+            break;
+        }
+        last = next;
+    }
+    assert!(tries_at_once, "the key does nothing");
     there.send_replace(true);
     bench.until("it is back", |app| app.now.is_some() && !app.connection.is_lost()).await;
 }
