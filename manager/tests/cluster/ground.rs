@@ -373,21 +373,44 @@ impl Ground {
                 std::thread::sleep(Duration::from_millis(2));
             }
             // Both copies: of a collector that had no session yet, one may be missing.
-            let are_there = self.answers(keys, turn).filter(|answer| answer["agreeing"] == 2).count();
-            if are_there == keys.len() {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{are_there} of {} values are there", keys.len());
+            let lack = match self.answers(keys, turn) {
+                Ok(answers) => {
+                    let are_there = answers.filter(|answer| answer["agreeing"] == 2).count();
+                    if are_there == keys.len() {
+                        return;
+                    }
+                    format!("{are_there} of {} values are there", keys.len())
+                }
+                Err(lack) => lack,
+            };
+            assert!(begin.elapsed() < PATIENCE, "{lack}");
         }
     }
 
     /// How many of these keys of `spread` have the value of a turn.
     pub(crate) fn right(&self, keys: &[Key], turn: u8) -> usize {
-        self.answers(keys, turn).count()
+        self.answers(keys, turn).unwrap_or_else(|lack| panic!("{lack}")).count()
     }
 
-    /// The answers with the value of a turn, by `dta-collector query --cluster`.
-    fn answers<'a>(&self, keys: &'a [Key], turn: u8) -> impl Iterator<Item = Value> + use<'a> {
+    /// Asks until all of these keys of `spread` have the value of a turn: what a collector has that takes 2 s longer than
+    /// another one is missing, or is of an earlier turn.
+    pub(crate) fn until_right(&self, keys: &[Key], turn: u8) {
+        let begin = Instant::now();
+        loop {
+            let right = self.answers(keys, turn).map(Iterator::count);
+            if right == Ok(keys.len()) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "of {} keys, these are right: {right:?}", keys.len());
+        }
+    }
+
+    /// The answers with the value of a turn, by `dta-collector query --cluster`; if keys have none, why.
+    fn answers<'a>(
+        &self,
+        keys: &'a [Key],
+        turn: u8,
+    ) -> Result<impl Iterator<Item = Value> + use<'a>, String> {
         let own = [
             "__collector",
             "query",
@@ -402,10 +425,12 @@ impl Ground {
         let keys_in_hex = keys.iter().map(|key| to_hex_digits(&key.0));
         let output = Command::new(MANAGER).args(own).args(keys_in_hex).output().unwrap();
         let answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        assert_eq!(answers.len(), keys.len(), "{}", String::from_utf8_lossy(&output.stderr));
+        if answers.len() != keys.len() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
         let is_right =
             move |(key, answer): &(&Key, Value)| answer["value"] == to_hex_digits(&value_of(key, turn));
-        keys.iter().zip(answers).filter(is_right).map(|(_, answer)| answer)
+        Ok(keys.iter().zip(answers).filter(is_right).map(|(_, answer)| answer))
     }
 
     /// The cluster as etcd has it.
