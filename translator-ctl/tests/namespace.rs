@@ -191,36 +191,73 @@ fn arrived(tap: &mut PacketLink) -> (usize, usize) {
     (questions, frames)
 }
 
+/// How many RoCEv2 frames come to `near`; waits for this many.
+fn frames_arriving(tap: &mut PacketLink, expected: usize) -> usize {
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut frames = arrived(tap).1;
+    while frames < expected && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+        frames += arrived(tap).1;
+    }
+    frames
+}
+
 #[test]
 #[ignore = "needs root: makes a network namespace with a veth pair"]
 fn reports_wait_while_the_collector_is_silent_and_none_is_lost_when_it_answers() {
-    in_namespace(|| {
-        let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
-        let mut running = Running::start();
-        let begun = Instant::now();
-        running.apply(diff_programs(&Program::default(), &program(1)));
-        running.report(10);
-        let (mut questions, mut frames) = (0, 0);
-        while questions < 5 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{questions} questions");
-            std::thread::sleep(Duration::from_millis(20));
-            let more = arrived(&mut tap);
-            (questions, frames) = (questions + more.0, frames + more.1);
-        }
-        let most = begun.elapsed().as_millis() / 100 + 1;
-        assert!(questions as u128 <= most, "{questions} questions, and {most} if one comes each 100 ms");
-        let waiting = running.snapshot();
-        assert_eq!((waiting.counters.received, waiting.counters.frames), (0, 0), "they wait in the socket");
-        assert_eq!(frames, 0);
-
-        ip("address add 10.9.0.99/24 dev near");
-        running.wait(Duration::from_secs(60), |s| s.counters.received == 10);
-        let last = running.stop();
-        assert_eq!((last.counters.received, last.counters.frames), (10, 10));
-        assert_eq!((last.roce_link.sent, last.roce_link.unsent_packets()), (10, 0));
-        assert_eq!(last.reports_link.dropped_by_kernel, 0);
-        assert_eq!(arrived(&mut tap).1, 10);
+    // On a busy machine, the answer may come too late.
+    let answered_in_time = (0..5).any(|_| {
+        let (sender, answer) = channel();
+        in_namespace(move || sender.send(reports_wait_for_an_answer()).unwrap());
+        answer.recv().unwrap()
     });
+    assert!(answered_in_time, "the collector was given up each time");
+}
+
+/// Whether the collector answered before it was given up; if not, reports are rightly lost.
+fn reports_wait_for_an_answer() -> bool {
+    let mut tap = PacketLink::open(&PacketConfig::new("near", [4791])).unwrap();
+    let mut running = Running::start();
+    let begun = Instant::now();
+    let is_given_up = |snapshot: &Snapshot| {
+        let is_given_up = snapshot.roce_link.unsent_unreachable > 0;
+        assert!(!is_given_up || begun.elapsed() >= Duration::from_secs(3), "given up too early");
+        is_given_up
+    };
+    running.apply(diff_programs(&Program::default(), &program(1)));
+    running.report(10);
+    let (mut questions, mut frames) = (0, 0);
+    while questions < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{questions} questions");
+        if is_given_up(&running.snapshot()) {
+            running.stop();
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let more = arrived(&mut tap);
+        (questions, frames) = (questions + more.0, frames + more.1);
+    }
+    let most = begun.elapsed().as_millis() / 100 + 1;
+    assert!(questions as u128 <= most, "{questions} questions, and {most} if one comes each 100 ms");
+    let waiting = running.snapshot();
+    if is_given_up(&waiting) {
+        running.stop();
+        return false;
+    }
+    assert_eq!((waiting.counters.received, waiting.counters.frames), (0, 0), "they wait in the socket");
+    assert_eq!(frames, 0);
+
+    ip("address add 10.9.0.99/24 dev near");
+    running.wait(Duration::from_secs(60), |s| s.counters.received == 10);
+    let last = running.stop();
+    if is_given_up(&last) {
+        return false;
+    }
+    assert_eq!((last.counters.received, last.counters.frames), (10, 10));
+    assert_eq!((last.roce_link.sent, last.roce_link.unsent_packets()), (10, 0));
+    assert_eq!(last.reports_link.dropped_by_kernel, 0);
+    assert_eq!(frames_arriving(&mut tap, 10), 10);
+    true
 }
 
 #[test]
@@ -245,7 +282,7 @@ fn a_collector_that_stays_silent_is_given_up_and_frames_to_it_are_counted() {
         let found = running.wait(Duration::from_secs(60), |s| s.roce_link.sent == 5);
         assert_eq!((found.counters.received, found.roce_link.unsent_unreachable), (15, 10));
         running.stop();
-        assert_eq!(arrived(&mut tap).1, 5);
+        assert_eq!(frames_arriving(&mut tap, 5), 5);
     });
 }
 
@@ -307,9 +344,10 @@ fn commands_leave_by_the_interface_of_a_cpu_port() {
             let mut buffer = vec![0; 2048];
             let (len, _) =
                 rustix::net::recv(&near, &mut buffer[..], rustix::net::RecvFlags::empty()).unwrap();
-            // The other end of the pair hears each one, too: this one comes first.
-            if buffer[12..14] == [0x88, 0xb5] && seen.last().is_none_or(|last| *last != buffer[..len]) {
-                seen.push(buffer[..len].to_vec());
+            // The other end of the pair hears each one later, too.
+            let frame = buffer[..len].to_vec();
+            if buffer[12..14] == [0x88, 0xb5] && !seen.contains(&frame) {
+                seen.push(frame);
             }
         }
         assert_eq!(seen, frames);

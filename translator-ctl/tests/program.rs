@@ -15,6 +15,7 @@ use dta_proto::layout::{append, hash, key_write};
 use dta_proto::wire::dta::{DtaBody, DtaReport, Nack};
 use dta_proto::wire::frame::FrameRoute;
 use dta_proto::wire::roce::{Aeth, Bth, Opcode, Psn, RocePacket, RoceRepr, Syndrome};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dta-translator");
@@ -84,9 +85,12 @@ impl Running {
         }
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -130,7 +134,6 @@ fn append_waits(ms: u32) -> tempfile::NamedTempFile {
 #[test]
 fn reports_become_writes_nacks_and_counters() {
     let (fake, nic) = Fake::start();
-    // Long enough for a test that is stopped between two reports.
     let config = append_waits(3000);
     let t = Running::start(&fake, "127.0.0.31", &["--config", config.path().to_str().unwrap()]);
     let key = Key([5; 16]);
@@ -147,9 +150,12 @@ fn reports_become_writes_nacks_and_counters() {
     let n = t.reporter.recv(&mut bytes).unwrap();
     assert_eq!(Nack::parse_payload(&bytes[..n]), Ok(Nack::V1 { reporter: 7, first: 1, count: 2 }));
     payload(&nic);
-    // Two entries wait for a third, then are flushed by time: list 1 stood at 5.
+    // Two entries wait for a third, then are flushed by time: list 1 stood at 5. They come together, however long this
+    // test is held up between them.
+    t.signal(Signal::STOP);
     t.report(4, 2, DtaBody::Append { list: 1, value: &[1; 8] });
     t.report(5, 2, DtaBody::Append { list: 1, value: &[2; 8] });
+    t.signal(Signal::CONT);
     let mut batch = [0; 32];
     append::encode_batch(&mut batch, 1, 6, 2, &[[1; 8], [2; 8]].concat());
     assert_eq!(payload(&nic), (17, 2 << 32 | append::batch_offset(1, 6, 4, 32), batch.to_vec()));
@@ -259,8 +265,11 @@ fn a_replaced_region_is_confirmed_when_nothing_is_on_its_way_to_the_one_before()
     // Nobody acknowledges it.
     report(0);
     assert_eq!((0..60).find_map(|_| departure(&nic)), Some((100, OLD)));
-    let earlier = renewals().len();
-    fake.state.lock().unwrap().moved = 1;
+    let earlier = {
+        let mut state = fake.state.lock().unwrap();
+        state.moved = 1;
+        state.renewed.len()
+    };
     // For some renewals the new region is not confirmed, and the frame of before goes out as it
     // was. What comes goes to the new one.
     let (mut repeats, mut news) = (0, 0);
