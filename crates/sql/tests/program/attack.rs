@@ -85,7 +85,7 @@ async fn statements_that_do_not_end_keep_nobody_waiting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn planning_has_a_deadline_and_bounded_memory() {
     let folder = history();
-    let server = Server::start(folder.path(), &["--query-seconds", "15", "--memory-mib", "64"]);
+    let server = Server::start(folder.path(), &["--query-seconds", "60", "--memory-mib", "64"]);
     let nested = doubled(24);
     let joins = format!(
         "select * from epochs a0 {}",
