@@ -731,7 +731,7 @@ mod tests {
                 "measure = \"bytes\"\nabove = 1\nwhere = \"exporter = edge1\"",
                 "where: at character 12, `edge1`",
             ),
-            ("measure = \"bytes\"\nabove = 1\ntext = \"{src}\"", "text: `{src}` is none"),
+            ("measure = \"bytes\"\nabove = 1\ntext = \"{src}\"", "text: `{src}` is not one of"),
             ("measure = \"bytes\"\nabove = 1\ntext = \"{src\"", "text: a `{` has no `}`"),
             ("measure = \"bytes\"\nabove = 1\nevent = \"drop\"", "event: must be left out"),
             ("source = \"int-events\"\nmeasure = \"events\"\nabove = 1", "event: must be one of drop"),
