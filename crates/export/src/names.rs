@@ -360,7 +360,10 @@ mod tests {
                 "drop-reasons = \"fabric\"\n",
                 "line 1, key `drop-reasons`: \"fabric\" is not a table of drop reasons: write fabric-tna-1.1",
             ),
-            ("[switch.1]\ndrop-reasons = \"x\"\n", "line 2, key `switch.1.drop-reasons`: \"x\" is no table"),
+            (
+                "[switch.1]\ndrop-reasons = \"x\"\n",
+                "line 2, key `switch.1.drop-reasons`: \"x\" is not a table",
+            ),
             ("[switch.6\n", "line 1"),
         ] {
             let error = parse(text).unwrap_err();

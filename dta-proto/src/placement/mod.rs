@@ -269,8 +269,8 @@ mod tests {
                 "two copies of bucket 9 are at a",
             ),
             ("[]", format!("{},{}", list(0, 4), list(3, 2)), r#"list 3 of store "s" is placed twice"#),
-            ("[]", list(0, 0), r#"0 lists of store "s" from 0 are no range"#),
-            ("[]", list(9, u32::MAX), r#"4294967295 lists of store "s" from 9 are no range"#),
+            ("[]", list(0, 0), r#"0 lists of store "s" from 0 are not a range"#),
+            ("[]", list(9, u32::MAX), r#"4294967295 lists of store "s" from 9 are not a range"#),
         ] {
             let json = format!(r#"{{"version":1,"keys":{keys},"lists":{{"a":[{lists}]}}}}"#);
             let error = serde_json::from_str::<ClusterPlacement>(&json).unwrap_err().to_string();
