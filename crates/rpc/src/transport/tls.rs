@@ -353,7 +353,7 @@ mod tests {
         let error = load(&cert, &key, day(20_093)).unwrap_err().to_string();
         assert!(error.contains("20000-20090.crt expired 3 days ago"), "{error}");
         let error = load(&cert, &key, day(19_999)).unwrap_err().to_string();
-        assert!(error.contains("only in 1 day:"), "{error}");
+        assert!(error.contains("becomes valid in 1 day:"), "{error}");
 
         let validity = load(&cert, &key, day(20_001)).unwrap().validity;
         assert_eq!(validity.ends_soon(day(20_059)), None);
