@@ -141,7 +141,7 @@ mod tests {
         let all = Parameters::parse("flow=a%3Eb&flow=c+d&n=7&text=", &KNOWN).unwrap();
         assert_eq!(all.get_all("flow").collect::<Vec<_>>(), ["a>b", "c d"]);
         assert_eq!((all.number("n", 1, 10).unwrap(), all.get("text")), (7, None));
-        assert!(all.number("n", 1, 6).unwrap_err().detail.contains("6 at most"));
+        assert!(all.number("n", 1, 6).unwrap_err().detail.contains("at most 6"));
         let refused = |query: &str| Parameters::parse(query, &KNOWN).unwrap_err().detail;
         assert_eq!(refused("n=1"), "the parameter flow is missing: a flow");
         assert!(refused("flow=a&x=1").contains("\"x\""));
