@@ -1,6 +1,6 @@
-//! Delivers alerts to those who act on them: [Alertmanager](alertmanager), [webhooks](webhook) and [exporters](export). Each
-//! receiver has a task of its own that reads the [`AlertBoard`], so that none waits for another and nothing is queued in
-//! between. In a cluster, one collector delivers what all of them find: see [outbox].
+//! Delivers alerts to those who act on them: Alertmanager, webhooks and exporters. Each receiver has a task of its own that
+//! reads the [`AlertBoard`], so that none waits for another and nothing is queued in between. In a cluster, one collector
+//! delivers what all of them find: see `outbox`.
 
 mod alertmanager;
 mod client;
