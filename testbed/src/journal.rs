@@ -170,7 +170,7 @@ impl Journal {
             let idle = times.idle.partition_point(|[asked, _]| *asked <= moment);
             times.idle.get(idle).map(|[_, answered]| *answered)
         };
-        // It is held from when it was taken, which is known only as "by then".
+        // It is held from when it was taken, of which only the latest possible time is known.
         let idle = idle_after(sent).and_then(|taken| match held {
             0 => Some(taken),
             held => idle_after(taken.saturating_add(held)),

@@ -79,7 +79,8 @@ pub(super) struct GroupTable {
     hasher: RandomState,
     len: usize,
     keys: Vec<u8>,
-    /// Low half: the group's number plus one; high half: its key's hash; 0 = free. At most three quarters full.
+    /// Low half: the group's number plus one; high half: the low half of its key's hash; 0 = free. At most
+    /// three quarters full.
     index: Vec<u64>,
 }
 

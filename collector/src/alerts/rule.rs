@@ -645,6 +645,7 @@ impl Rule {
         Duration::from_nanos(self.window)
     }
 
+    /// How long the condition must hold before the alert fires.
     pub fn lasting(&self) -> Duration {
         Duration::from_nanos(self.lasting)
     }

@@ -86,7 +86,7 @@ pub struct Config {
     /// Epoch length by store name, for stores that have epochs.
     pub epochs: BTreeMap<String, Duration>,
     /// How many collectors hold each key, by store name, for stores where that is more than one. The copies
-    /// in a key-write store are spread over as many collectors as there are copies.
+    /// in a key-write store are spread over them: over at most as many collectors as there are copies.
     pub replicas: BTreeMap<String, u8>,
 }
 

@@ -6,7 +6,8 @@ use dta_proto::wire::dta::Replicas;
 use super::ConfigError;
 use super::file::StoreTable;
 
-/// The number of collectors that a store's table asks for. The copies of a key-write store are spread over them.
+/// How many collectors a store's table asks for, for each key: of a key-write store one or, with `spread_copies`, one
+/// for each copy.
 pub(super) fn table_replicas(table: &StoreTable) -> Result<u8, ConfigError> {
     let fail = |key: &str, value: String, must: &str| {
         Err(ConfigError::invalid_value(format!("store.{key}"), value, must))

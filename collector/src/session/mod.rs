@@ -325,7 +325,7 @@ impl CollectorSessions {
     }
 
     /// Opens a session, or resumes the one with its name. The same translator keeps its keys, and the queue
-    /// pairs that work; with `fresh` its RC queue pairs are rebuilt, unless the last time was too recent
+    /// pairs that work; with `fresh` its RC queue pairs are rebuilt, unless that happened too often lately
     /// ([`SessionError::HeldBack`]). Another translator gets new queue pairs and keys. Everything new has a
     /// new generation. Reads the rings of the session's lists, so it may take a while.
     pub fn open(&self, request: &OpenRequest, now: Instant) -> Result<GrantedSession, SessionError> {

@@ -106,8 +106,8 @@ const ENDED: &str = "ended sessions";
 /// How many nodes of a call were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// A name is invalid (it needs at most [`MAX_NAME`] printable ASCII characters and no space), or there
-    /// are more than [`MAX_COUNTERS`] counters.
+    /// A name is invalid (empty, longer than [`MAX_NAME`], or with anything but printable ASCII or with a space),
+    /// or there are more than [`MAX_COUNTERS`] counters.
     pub bad: usize,
     /// There was no room for them, or for all counters of their earlier lives.
     pub no_room: usize,

@@ -8,9 +8,9 @@ use super::budget::{Budget, Rate};
 use super::reporters::{Admission, Missing, PackedSocketAddr, ReporterCounters};
 use super::window::{HALF, SequenceWindow, Verdict, WINDOW};
 
-/// After this many reports in a row from the reporter's own socket that are behind the window, the window
-/// moves to them: the reporter counts from elsewhere, and none of its reports that said so arrived. It is
-/// more than one NACK can ask for, so that a late answer does not look like this.
+/// After this many reports behind the window from the reporter's own socket, with none accepted in between,
+/// the window moves to them: the reporter counts from elsewhere, and none of its reports that said so
+/// arrived. It is more than one NACK can ask for, so that a late answer does not look like this.
 const STRANGERS: u32 = WINDOW;
 /// The second report agrees with the first if it is at most this far ahead of it.
 const AGREE: u32 = 256;

@@ -28,7 +28,7 @@ pub struct RemovedEpochs {
 
 impl EpochTable {
     /// Removes what is too old or too much to keep at this moment (milliseconds since 1970). A file with several epochs goes
-    /// as a whole.
+    /// once all of them may.
     pub fn apply_retention(&self, retention: &Retention, moment: u64) -> Result<RemovedEpochs, HistoryError> {
         let horizon = retention.keep.map(|keep| moment.saturating_sub(keep.as_millis() as u64));
         self.remove_files(|state| {

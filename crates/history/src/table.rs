@@ -188,7 +188,7 @@ impl EpochTable {
             state.epochs.values().map(|(kept, _)| kept).filter(|kept| kept.epoch.contains_moment(moment));
         let found = holding.next_back();
         // Once the next epoch has begun, even if it is over by now, reports no longer go to the previous one. Later epochs matter only for a
-        // moment after `flipped_from`.
+        // moment from `flipped_from` on.
         let has_next = |found: &&Arc<KeptEpoch>| {
             let mut later = state.epochs.range(found.epoch.number + 1..);
             moment >= found.epoch.flipped_from

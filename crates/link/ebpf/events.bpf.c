@@ -240,7 +240,7 @@ static inline int is_whole(struct ipv4 *ip, struct udp *udp, void *end)
     u32 length = NETWORK16(udp->length), all = NETWORK16(ip->length), *word = (void *)udp;
     u64 sum = 0, pseudo;
 
-    /* The verifier of Linux 6.1 forgets the bounds of swapped values, and with them that the header below lies in the packet. */
+    /* The verifier of Linux 6.1 does not know the bounds of a swapped value, nor those of the header below. */
     FORGET(all);
     all &= 0xffff;
     if (length < sizeof(*udp) || length + sizeof(*ip) > all || (void *)ip + all > end)

@@ -145,7 +145,7 @@ impl CollectorGroup {
         away >= replicas.min(self.members.len())
     }
 
-    /// What all collectors return for `ask`. As many may be missing as still leave each key at one that answers.
+    /// What all collectors return for `ask`. Some may be missing, as long as each key is at one that answers.
     pub(crate) async fn query_with_coverage<T, F>(
         &self,
         ask: impl Fn(Arc<dyn Ask>) -> F,

@@ -22,7 +22,7 @@ use crate::{
 /// The keys to ask each collector for, by their places in the question; and the copy, if one is asked for.
 type Asked = BTreeMap<(usize, Option<u8>), Vec<usize>>;
 
-/// An answer about a key. If answers differ, the one of the collector that started first wins.
+/// An answer about a key. Answers are considered in the order in which their collectors started.
 struct ReplicaAnswer {
     /// When its collector started; `u64::MAX` if unknown.
     started: u64,

@@ -113,7 +113,7 @@ pub(crate) struct GroupPlacement {
     pub(crate) started: Vec<u64>,
     /// Why one of the collectors did not answer, if so.
     away: Option<Status>,
-    /// How long this is kept, if one did not answer.
+    /// Until when this is kept, if one did not answer.
     until: Option<Instant>,
 }
 

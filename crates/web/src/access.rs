@@ -1,4 +1,5 @@
-//! Who may use the page: not other sites through somebody's browser; beyond loopback only who has a token or certificate.
+//! Who may use the page: not other sites through somebody's browser, and beyond loopback only those with a token or a
+//! certificate.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! Parameters of requests, declared once for each route: they are checked by that and described in `/api/openapi.json`.
+//! Parameters of requests, declared once for each route: requests are checked against that, and `/api/openapi.json` is
+//! made from it.
 
 use std::str::FromStr;
 

@@ -36,7 +36,7 @@ impl<'a, F: Fits> Layer<'a, F> {
     }
 
     /// Gives each part without a holder to the member that lacks most, then moves parts until each member's number of
-    /// parts is within one of its share, as far as moves are allowed. `carried` is what members hold beyond their
+    /// parts is less than one off its share, as far as moves are allowed. `carried` is what members hold beyond their
     /// shares elsewhere, and breaks ties. `in_runs` gives consecutive free parts to the same member.
     pub(super) fn distribute_parts(mut self, carried: &mut [i64], in_runs: bool) -> Vec<Option<usize>> {
         for part in 0..self.holders.len() {

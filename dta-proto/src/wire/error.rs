@@ -82,7 +82,7 @@ pub enum WireErrorKind {
     Hop(u8),
     /// A path length that is neither 0 (unknown) nor above the hop and at most 14.
     PathLength(u8),
-    /// Cells for fewer than 1 or more than 4 rows; the number is their length in bytes.
+    /// Cells of other than 1 to 4 whole rows; the number is their length in bytes.
     Rows(u16),
     /// A NACK without its flag bit, or for no sequences.
     NotANack,

@@ -116,7 +116,7 @@ pub struct Setup {
     pub stores: TraceStores,
     /// Packets that took longer through this host are reported individually.
     pub slow: Option<Duration>,
-    /// How long nothing new may be seen of a packet before it is reported; 1 ms to 2 s.
+    /// A packet is reported when nothing new was seen of it for this long; 1 ms to 2 s.
     pub quiet: Duration,
     /// Interval between reports of names, latencies and totals.
     pub every: Duration,

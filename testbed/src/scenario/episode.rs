@@ -146,7 +146,7 @@ impl Episode {
         Episode { size, ..self }
     }
 
-    /// A rate at its usual size, scaled to its size.
+    /// Scales a rate, which is that of an episode of the usual size, to this one's size.
     pub(super) fn scale(&self, per_second: f64) -> f64 {
         per_second * self.size / 100.0
     }

@@ -40,7 +40,7 @@ const REPORTED_PACKETS: u64 = 3;
 const COUNTER_INTERVAL: Duration = Duration::from_secs(20);
 /// Share of the last tick in the load of a link, which is a moving average.
 const LOAD_WEIGHT: f64 = 0.2;
-/// Packets in a full queue, and in one from which on a switch reports what waits in it.
+/// Packets in a full queue, and in the shortest one whose packets a switch reports.
 const FULL_QUEUE: u32 = 250;
 const LONG_QUEUE: u32 = 200;
 /// Nanoseconds through a switch without a queue, and of each packet in it.

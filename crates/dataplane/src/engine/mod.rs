@@ -253,7 +253,7 @@ impl Engine {
     }
 
     /// Handles an RDMA device's completions of work requests on RC: the place of the queue pair, the PSN, and the answer that the
-    /// completion amounts to. An [`ResponderAnswer::Ack`] also covers all earlier requests of the queue pair.
+    /// completion amounts to. A [`ResponderAnswer::Ack`] also covers all earlier requests of the queue pair.
     pub fn handle_completions(
         &mut self,
         now: u64,

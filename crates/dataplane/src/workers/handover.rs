@@ -98,7 +98,7 @@ pub(super) fn new_ring() -> (Sender, HandoverReceiver) {
 }
 
 impl Sender {
-    /// How many more messages there is room for; at least `wanted` if that is so.
+    /// How many more messages there is room for; at least `wanted` if there is that much room.
     pub(super) fn free_message_slots(&mut self, wanted: usize) -> usize {
         let free = |read: u64, put: u64| CAPACITY - (put - read) as usize;
         if free(self.read, self.put) < wanted {

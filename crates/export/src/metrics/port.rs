@@ -29,7 +29,7 @@ use crate::metrics::reply::{self, Body, ScrapeRequest};
 const CONNECTIONS: usize = 16;
 /// How long a connection may take in total.
 const CONNECTION: Duration = Duration::from_secs(10);
-/// Most age of a page that is given to another scraper.
+/// Greatest age of a page that is given to another scraper.
 const AGE: Duration = Duration::from_secs(1);
 
 /// The first bytes from an HTTP/2 client (RFC 9113 section 3.4).

@@ -96,7 +96,7 @@ fn encode_pointer(version: u64, size: usize) -> Vec<u8> {
     json!({ "version": version, "size": size }).to_string().into_bytes()
 }
 
-/// Writes the state of the log as a checkpoint, and removes older commits and checkpoints after a day.
+/// Writes the state of the log as a checkpoint, and removes commits and checkpoints before it that are a day old.
 ///
 /// # Errors
 /// The system refuses: the log is unchanged.

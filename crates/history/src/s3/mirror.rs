@@ -297,7 +297,7 @@ impl Mirror {
         Ok(is_taken)
     }
 
-    /// Writes a checkpoint, and removes older commits and checkpoints after a day.
+    /// Writes a checkpoint, and removes commits and checkpoints before it that are a day old.
     fn checkpoint(&self, state: &LogState) -> Result<(), S3Error> {
         let (version, log) = (state.next - 1, [&self.name, FOLDER]);
         let path = |name: &str| self.bucket.object_path(&[log[0], log[1], name]);

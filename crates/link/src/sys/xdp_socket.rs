@@ -289,7 +289,7 @@ pub(crate) struct XdpSocket {
     free: Vec<u32>,
     /// Frames put but not sent yet.
     put: usize,
-    /// Most frames that one of our calls has sent so far.
+    /// Most frames that one of our calls makes the kernel send.
     budget: usize,
     /// The chunks of voided entries, in order: see [`XdpSocket::unqueue_last`].
     void: Vec<u32>,

@@ -230,7 +230,7 @@ impl ProgramObject {
                 }
                 Err(refusal) => {
                     let explained = explain_refusal(name, "an XDP program", &refusal);
-                    // Without this mode only if the driver does not support it.
+                    // Tries the next mode only if the driver does not support this one.
                     if !matches!(explained, LinkError::NoXdp { .. }) {
                         return Err(explained);
                     }

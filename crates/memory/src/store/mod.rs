@@ -237,7 +237,7 @@ impl ServedStores {
         Ok(Successor { header, region })
     }
 
-    /// Gives a store its successor's memory, for all calls of [`ServedStores::get`] from now on. Translators go on writing to the
+    /// Gives a store its successor's memory: whoever asks for the store from now on gets that. Translators go on writing to the
     /// former memory until they renew their sessions. In a directory, the former memory's file is kept under the name
     /// [`former_path`] if `keep` is set; otherwise it is gone once nobody has it open.
     ///

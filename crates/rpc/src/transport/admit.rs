@@ -36,7 +36,7 @@ pub enum Method {
     Ordinary,
     /// One message, and an answer as long as those of all of a caller's calls together: it takes all of their places.
     Large,
-    /// Must not wait for other methods, as with renewals: it has its own places and threads.
+    /// Must not wait for other methods (a renewal, for example): it has its own places and threads.
     First,
     /// A stream that the service itself limits.
     Tail,

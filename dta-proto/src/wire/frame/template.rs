@@ -13,7 +13,7 @@ use crate::wire::{AddressPair, Error, Layer, Result, WireErrorKind, datagram, et
 /// are the last ones of the same headers.
 const SHARED_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN + BTH_SHARED_LEN;
 const BTH_SHARED_LEN: usize = 8;
-/// The longest start of a frame before its shared bytes: Ethernet, and what an IPv6 header is longer than an IPv4 one.
+/// The longest start of a frame before its shared bytes: Ethernet, and the bytes by which IPv6 headers exceed IPv4's.
 const START_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN - ipv4::HEADER_LEN;
 /// The rest of the BTH: acknowledgement bit and PSN.
 const PSN_LEN: usize = 4;

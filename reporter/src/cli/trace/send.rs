@@ -105,7 +105,7 @@ pub(in crate::cli) struct SenderConfig {
     pub(in crate::cli) slow: Option<Duration>,
     /// Whether PTP keeps this host's clock.
     pub(in crate::cli) synced: bool,
-    /// How long nothing new may be seen of a packet before it is reported.
+    /// A packet is reported when nothing new was seen of it for this long.
     pub(in crate::cli) settle: Duration,
     pub(in crate::cli) stores: TraceStores,
     pub(in crate::cli) first_hop: u8,

@@ -418,8 +418,8 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Remembers the last step if it is a WRITE that nothing follows, without a UDP checksum (which would differ in each
-    /// packet).
+    /// Remembers the last step if it is a WRITE in whose packet nothing follows the iCRC, without a UDP checksum (which
+    /// would differ in each packet).
     fn remember_write(&mut self, packet: &[u8]) {
         let (Some(PacketStep::Write(write)), Some((_, _, entry))) = (self.steps.last(), self.region) else {
             return;

@@ -106,8 +106,8 @@ pub struct GidError(String);
 
 /// The entry of `table` (one port's) to use: the one at the requested index; else, among RoCE version 2 entries, the
 /// one with the requested address, then one of its family, then an IPv4 one, then global IPv6; the lowest index among
-/// equals. An entry of the other family is used only in place of a loopback address, and a link-local one never: it
-/// exists before the operator assigns addresses.
+/// equals. An entry of the other family is used only in place of a loopback address, and a link-local one only if it was
+/// asked for: it exists before the operator assigns addresses.
 pub fn choose_gid(table: &[GidEntry], wish: GidWish) -> Result<&GidEntry, GidError> {
     let present = || {
         let list: Vec<String> = table.iter().map(GidEntry::to_string).collect();
