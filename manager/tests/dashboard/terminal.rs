@@ -69,7 +69,7 @@ impl Terminal {
             if let Some(found) = look(&screen) {
                 return found;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "the screen does not show {what}:\n{screen}");
+            assert!(start.elapsed() < Duration::from_secs(300), "the screen does not show {what}:\n{screen}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
