@@ -12,7 +12,7 @@ pub mod namespaces;
 pub mod outcome_document;
 pub mod tracing;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -39,11 +39,6 @@ pub fn has_bmv2(test: &str) -> bool {
 /// A free TCP port on loopback.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// A free TCP port at an address of loopback of the caller's own.
-pub fn free_address() -> SocketAddr {
-    TcpListener::bind((loopback::own_address(), 0)).unwrap().local_addr().unwrap()
 }
 
 /// Runs the program with `arguments`.

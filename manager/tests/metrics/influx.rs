@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::free_address;
+use crate::common::loopback::free_address;
 use crate::http::{encoded, get};
 
 /// The database that is exported to.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::bed::Bed;
-use crate::common::free_address;
+use crate::common::loopback::free_address;
 use crate::http::{encoded, get};
 
 /// How long it may take to start, and to scrape.

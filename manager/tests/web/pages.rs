@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::browser::Browser;
-use crate::common::free_address;
+use crate::common::loopback::free_address;
 use crate::{WebBed, encoded, http};
 
 /// The text of an element, without line breaks.

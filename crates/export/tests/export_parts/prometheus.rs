@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use dta_rpc::Ask;
 use serde_json::Value;
 
 use crate::hostile_names::NAMES;
-use crate::loopback::own_address;
+use crate::loopback::free_address;
 use crate::recorder::{Bed, counted, end, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ struct Prometheus {
 
 impl Prometheus {
     fn start() -> Self {
-        let address = TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap().to_string();
+        let address = free_address().to_string();
         let mut prometheus = Self { address, folder: tempfile::tempdir().unwrap(), child: None };
         prometheus.go_on();
         prometheus

@@ -1,7 +1,7 @@
 //! OTLP to a real collector: rotel (PyPI), which prints what it takes.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dta_export::config::{Config, Otlp, OtlpProtocol, Signal};
 use dta_proto::telemetry::{Metric, SwitchPath, Why, list};
 
-use crate::loopback::own_address;
+use crate::loopback::free_address;
 use crate::recorder::{Bed, counted, end, until};
 use crate::source::drop_at;
 use crate::traces::{at, change, flow};
@@ -34,12 +34,11 @@ impl Rotel {
             println!("SKIPPED: rotel is not installed in {} (make python)", packages.display());
             return None;
         }
-        let free = || TcpListener::bind((own_address(), 0)).unwrap().local_addr().unwrap();
         let mut rotel = Rotel {
             folder: folder.to_owned(),
             program: packages.join("rotel/rotel-agent"),
             child: None,
-            addresses: [free(), free()],
+            addresses: [free_address(), free_address()],
             lines: Arc::default(),
         };
         rotel.go_on();
