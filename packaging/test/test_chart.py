@@ -210,14 +210,14 @@ def test_huge_pages_are_asked_for_by_their_size():
         assert bound["hugepages-2Mi"] == "4Gi"
 
 
-def told(*command):
+def output_of(*command):
     return subprocess.run(command, capture_output=True, text=True, env={"COLUMNS": "200"}, timeout=60)
 
 
 def unknown(container):
     """Flags that the program's help does not have."""
     program, (command, *args) = container["command"][0], container["args"]
-    said = told(PROGRAMS / program, command, "--help")
+    said = output_of(PROGRAMS / program, command, "--help")
     assert said.returncode == 0, said.stderr
     flags = [arg.split("=")[0] for arg in args]
     assert flags and all(flag.startswith("--") for flag in flags), args
@@ -254,7 +254,7 @@ def test_the_programs_take_the_configurations(objects, tmp_path):
                     flags.append(arg)
             if any("/tls/" in arg for arg in args) or "/tls/" in texts.get("translator.toml", ""):
                 certificates(tmp_path)
-            said = told(PROGRAMS / program, "check-config", *flags)
+            said = output_of(PROGRAMS / program, "check-config", *flags)
             assert said.returncode == 0, (flags, said.stderr)
             checked += 1
     assert checked >= 2
